@@ -31,6 +31,7 @@
 
 mod aarch64;
 pub mod address;
+mod bare;
 pub mod entry;
 pub mod format;
 pub mod free;
@@ -47,6 +48,7 @@ mod x86_64;
 
 pub use aarch64::AArch64;
 pub use address::{Frame, PAGE_SIZE, Page, Pages};
+pub use bare::is_bare;
 pub use entry::{Claim, Entry, PresentClaim, Value};
 pub use format::{Caching, EntryFormat, Flag, Format, SwapBits};
 pub use holders::Holders;
@@ -56,5 +58,5 @@ pub use pte::{Pte, SwapEntry};
 pub use requests::Requests;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, HeldElsewhere, SpaceId, Tlb};
-pub use walk::{Link, Lowest, Walk, bare, lowest, next_table, walk, walk_marking, walk_to};
+pub use walk::{Link, Lowest, Walk, lowest, next_table, walk, walk_marking, walk_to};
 pub use x86_64::{MarkedX86_64, X86_64};

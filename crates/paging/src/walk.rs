@@ -9,7 +9,7 @@
 
 use faultless_sync::{Cpu, Mutant, mutant};
 
-use crate::address::{Frame, Page, Pages};
+use crate::address::{Frame, Page};
 use crate::entry::{Entry, Value};
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
@@ -122,36 +122,6 @@ pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
         return page;
     }
     page
-}
-
-/// Returns the pages of the lowest table over all of `pages`, if it has neither a page nor a table in
-/// `pages`. Returns `None` while a table there is being installed or freed.
-///
-/// # Safety
-/// As for [`walk()`]. `pages` is not empty, and ends within the root's span.
-pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
-    memory: &P,
-    root: Frame,
-    pages: Pages,
-) -> Option<Pages> {
-    let last = pages.end - 1;
-    let (mut frame, mut level) = (root, LEVELS - 1);
-    loop {
-        // SAFETY: found linked as a table after the section began.
-        let table = unsafe { Table::at(memory, frame) };
-        let numbers = [index(pages.start, level), index(last, level)];
-        let value = table.entries()[numbers[0]].load();
-        if numbers[0] == numbers[1] && level > 0 && value != 0 {
-            if !F::FORMAT.is_table(value) {
-                return None;
-            }
-            (frame, level) = (F::FORMAT.frame(value), level - 1);
-            continue;
-        }
-        let is_bare = value == 0 && table.next_used(numbers[0], numbers[1] + 1).is_none();
-        let start = pages.start & !(span(level + 1) - 1);
-        return is_bare.then(|| Pages::new(start, start + span(level + 1)));
-    }
 }
 
 /// The lowest table over a page, as found by a walk that does not wait.

@@ -13,7 +13,7 @@
 //! *Models*: loom `lock/{change,zaps}.rs`, shuttle `lock/zaps.rs`.
 
 use faultless_frames::Descriptor;
-use faultless_paging::{ENTRIES, Entry, Page, Pages, Walk, bare};
+use faultless_paging::{ENTRIES, Entry, Page, Pages, Walk, is_bare};
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::machine::Machine;
@@ -167,8 +167,11 @@ impl<M: Machine> Tables<M> {
         // Of two neighbours that are unmapped at the same time, one sees that the other is gone.
         let _section = self.memory.enter();
         // SAFETY: inside the section.
-        let table = unsafe { bare::<M::Format, M>(self.machine(), self.root, pages) };
-        table.is_some_and(|table| !is_vacant(table))
+        unsafe {
+            is_bare::<M::Format, M>(self.machine(), self.root, pages, &mut |span| {
+                !is_vacant(span)
+            })
+        }
     }
 
     /// Whether a page, or one near it, is likely to be present: it has a table.
