@@ -5,6 +5,7 @@
 
 mod budgets;
 mod count;
+mod packed;
 mod record;
 mod rooms;
 mod run;

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::budgets::Budget;
 use super::count::Count;
+use super::packed;
 use super::steps::{Run, Step};
 use crate::layout::Layout;
 use crate::refusal::Refusal;
@@ -79,6 +80,13 @@ fn attempt(
 fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
     match run {
         Run::Workspace(arguments) => Ok(cargo(layout, arguments)),
+        Run::Packed(arguments) => {
+            let target = layout.at("target").join("packed");
+            packed::forget(&target)?;
+            let mut command = cargo(layout, arguments);
+            command.env("CARGO_TARGET_DIR", target);
+            Ok(command)
+        }
         Run::Documented(arguments) => {
             let mut command = cargo(layout, arguments);
             command.env("RUSTDOCFLAGS", "-Dwarnings");

@@ -29,6 +29,8 @@ pub enum Run {
     KernelClippy,
     /// Cargo in the workspace, every warning of rustdoc an error.
     Documented(&'static [&'static str]),
+    /// Cargo in the workspace, without what it has unpacked of the same versions before.
+    Packed(&'static [&'static str]),
     /// Cargo in the workspace, after building the kernel and the packaged workloads.
     Booted(&'static [&'static str]),
     /// The same, only for `--full` or by name, because it takes long.
@@ -159,7 +161,7 @@ pub const STEPS: &[Step] = &[
         about: "the libraries can be published: each is packed, and built from what was packed",
         needs: &[],
         sources: MODELLED,
-        run: Run::Workspace(&[
+        run: Run::Packed(&[
             "package",
             "--allow-dirty",
             "--package=faultless-sync",
