@@ -58,6 +58,7 @@ const MODELLED: &[&str] = &[
     "crates/sync",
     "crates/paging",
     "crates/frames",
+    "crates/swap",
     "crates/trace",
     "crates/mm",
 ];
@@ -152,6 +153,7 @@ pub const STEPS: &[Step] = &[
             "--package=faultless-trace",
             "--package=faultless-paging",
             "--package=faultless-frames",
+            "--package=faultless-swap",
             "--package=faultless-mm",
             "--package=faultless-soft",
         ]),
@@ -168,6 +170,7 @@ pub const STEPS: &[Step] = &[
             "--package=faultless-trace",
             "--package=faultless-paging",
             "--package=faultless-frames",
+            "--package=faultless-swap",
             "--package=faultless-mm",
         ]),
     },
