@@ -17,6 +17,7 @@
 //!
 //! * [`SwapDevice`]: the interface of a device.
 //! * [`Compressed`]: compressed memory as a device. Its memory comes from a frame source, page by page.
+//! * [`Slots`]: the allocation of a device's slots, and how often each is used.
 //! * [`SwapMachine`]: what this crate needs of a machine: frames, and the number of the calling CPU.
 //!
 //! Every allocation is fallible. Nothing here parks.
@@ -27,7 +28,9 @@ mod compressed;
 mod device;
 mod frames;
 mod machine;
+mod slots;
 
 pub use compressed::{Compressed, Scratch, Usage};
 pub use device::{DeviceError, Page, SwapDevice};
 pub use machine::SwapMachine;
+pub use slots::{MOST_USES, NotAdded, SlotCache, Slots};

@@ -348,8 +348,8 @@ mod tests {
             assert!(used + HEADER <= all);
             let unused = (all - used) as f64 / all as f64;
             let most = match shape.size {
-                ..64 => 0.13,
-                ..=FINE_END => 0.05,
+                ..=56 => 0.13,
+                57..=FINE_END => 0.05,
                 _ => 0.09,
             };
             let (objects, frames) = (shape.objects, shape.frames);

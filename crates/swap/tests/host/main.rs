@@ -5,4 +5,5 @@ mod compressed;
 mod failure;
 mod machine;
 mod pages;
+mod slots;
 mod stress;
