@@ -13,6 +13,7 @@ pub(crate) fn allocate<M: SwapMachine>(machine: &M) -> Result<Frame, NoMemory> {
 }
 
 /// Allocates a zeroed frame.
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) fn allocate_zeroed<M: SwapMachine>(machine: &M) -> Result<Frame, NoMemory> {
     let frame = machine.frames().allocate_zeroed(machine.cpu())?;
     machine.frames().descriptor(frame).set_flags(Flags::SWAP);

@@ -194,6 +194,7 @@ pub const STEPS: &[Step] = &[
                 "--no-fail-fast",
                 "--package=faultless-sync",
                 "--package=faultless-paging",
+                "--package=faultless-swap",
                 "--package=faultless-mm",
                 "--test=loom",
             ],

@@ -138,8 +138,8 @@ fn cpus_share_slots() {
     const CPUS: u64 = 4;
     let machine = Machine::new(4096, CPUS as usize);
     let device =
-        faultless_swap::Compressed::new(machine, leak::<Scratch>(CPUS as usize), 1000).unwrap();
-    let slots = Slots::new(machine, leak::<SlotCache>(CPUS as usize), 1000).unwrap();
+        faultless_swap::Compressed::new(machine, leak::<Scratch>(CPUS as usize), 450).unwrap();
+    let slots = Slots::new(machine, leak::<SlotCache>(CPUS as usize), 450).unwrap();
     let refused: u64 = thread::scope(|scope| {
         let cpus: Vec<_> = (0..CPUS)
             .map(|cpu| {

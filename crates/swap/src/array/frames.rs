@@ -1,4 +1,4 @@
-//! An array in frames, of a length that is known when it is made.
+//! The array outside of models.
 //!
 //! No frame has to be next to another: a root frame names frames of names, which name the frames with the
 //! elements. All frames are allocated at once, so that a later use cannot fail.
@@ -6,26 +6,17 @@
 //! * Only [`FrameArray::new`] writes the names.
 //! * An element starts as zeroes, which are its default.
 //!
-//! In models the elements are on the heap, because loom's atomics have to be constructed.
-//!
 //! *Writes*: nothing after its creation. Elements are written by their users.
 
 use core::marker::PhantomData;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Frame;
-#[cfg(not(any(loom, shuttle)))]
 use faultless_paging::PAGE_SIZE;
 
+use super::Zeroed;
 use crate::frames::{allocate_zeroed, free};
 use crate::machine::SwapMachine;
-
-/// A type whose default is all zeroes.
-///
-/// # Safety
-/// Zeroed memory holds a valid value, the size divides a page's, the alignment is at most a page's, and a
-/// value need not be dropped. In models none of this holds.
-pub(crate) unsafe trait Zeroed: Default + Sync {}
 
 /// Names in one frame.
 const NAMES: usize = 512;
@@ -34,12 +25,9 @@ const NAMES: usize = 512;
 pub(crate) struct FrameArray<T> {
     length: usize,
     root: Frame,
-    #[cfg(any(loom, shuttle))]
-    elements: std::boxed::Box<[T]>,
     _elements: PhantomData<T>,
 }
 
-#[cfg(not(any(loom, shuttle)))]
 impl<T: Zeroed> FrameArray<T> {
     const IN_FRAME: usize = PAGE_SIZE as usize / size_of::<T>();
 
@@ -81,6 +69,11 @@ impl<T: Zeroed> FrameArray<T> {
         Ok(())
     }
 
+    /// Returns the number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
     /// Returns an element.
     #[inline]
     pub(crate) fn get<M: SwapMachine>(&self, machine: &M, index: usize) -> Option<&T> {
@@ -118,7 +111,6 @@ impl<T: Zeroed> FrameArray<T> {
 }
 
 /// Returns a name in a frame of names. A name is a frame's number, plus 1; 0 is none.
-#[cfg(not(any(loom, shuttle)))]
 #[inline]
 fn name<M: SwapMachine>(machine: &M, names: Frame, at: usize) -> Option<Frame> {
     let words = machine.pointer(names).cast::<u64>();
@@ -128,38 +120,8 @@ fn name<M: SwapMachine>(machine: &M, names: Frame, at: usize) -> Option<Frame> {
         .map(Frame)
 }
 
-#[cfg(not(any(loom, shuttle)))]
 fn set_name<M: SwapMachine>(machine: &M, names: Frame, at: usize, frame: Frame) {
     let words = machine.pointer(names).cast::<u64>();
     // SAFETY: the frame holds NAMES names, and the array is still the caller's alone.
     unsafe { words.add(at % NAMES).write(frame.0 + 1) };
-}
-
-#[cfg(any(loom, shuttle))]
-impl<T: Zeroed> FrameArray<T> {
-    pub(crate) fn new<M: SwapMachine>(_machine: &M, length: usize) -> Result<Self, NoMemory> {
-        Ok(Self {
-            length,
-            root: Frame(0),
-            elements: (0..length).map(|_| T::default()).collect(),
-            _elements: PhantomData,
-        })
-    }
-
-    pub(crate) fn get<M: SwapMachine>(&self, _machine: &M, index: usize) -> Option<&T> {
-        self.elements.get(index)
-    }
-
-    pub(crate) fn for_each_frame<M: SwapMachine>(&self, _: &M, _: &mut dyn FnMut(Frame)) {}
-
-    /// # Safety
-    /// None is needed.
-    pub(crate) unsafe fn free<M: SwapMachine>(&self, _machine: &M) {}
-}
-
-impl<T> FrameArray<T> {
-    /// Returns the number of elements.
-    pub(crate) fn len(&self) -> usize {
-        self.length
-    }
 }
