@@ -6,7 +6,7 @@
 //! * A slot's entry is written by the operation on that slot alone ([`entry`]).
 //! * A write that fails leaves its slot empty, and holds no memory.
 //! * A check value over the stored bytes finds damage before a page is used.
-//! * A write needs about 400 bytes of stack: the compressor's table is in the CPU's [`Scratch`].
+//! * Nothing needs more than 512 bytes of stack: the compressor's table is in the CPU's [`Scratch`].
 //!
 //! *Writes*: the slot's entry, the object, the CPU's [`Scratch`], and the lists of the object's size class
 //! under their lock.
@@ -87,7 +87,7 @@ impl<M: SwapMachine> Compressed<M> {
             return Ok(Stored::Word(word));
         }
         let mut buffers = self.own().buffers(&self.machine);
-        match buffers.compress(page) {
+        match buffers.get().compress(page) {
             Some(bytes) => self.store_object(bytes),
             None => {
                 drop(buffers);
@@ -148,7 +148,7 @@ impl<M: SwapMachine> Compressed<M> {
                     return decompress(first, check, page);
                 }
                 let mut buffers = self.own().buffers(&self.machine);
-                decompress(buffers.join(first, second), check, page)
+                decompress(buffers.get().join(first, second), check, page)
             }
         }
     }

@@ -5,6 +5,7 @@
 //!
 //! *Writes*: these lines, by their own CPU.
 
+use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
 use faultless_paging::PAGE_SIZE;
@@ -21,31 +22,52 @@ const OUTPUT: usize = get_maximum_output_size(PAGE_SIZE as usize);
 
 /// One CPU's scratch memory and counts: about 21 KiB. The compressor touches 13 KiB of it.
 ///
-/// Every CPU has one of its own, contiguous, and so not from a frame source, which has single frames. Where the
-/// stack is small, [`Scratch::place`] makes it in its final place.
+/// Every CPU has one of its own, contiguous, and so not from a frame source, which has single frames.
+/// [`Scratch::default`] may need as much stack; [`Scratch::place`] needs none.
 #[repr(align(128))]
 pub struct Scratch {
-    buffers: SpinLock<Buffers>,
+    lock: SpinLock<()>,
+    buffers: UnsafeCell<Buffers>,
     counts: [Local; Count::COUNT],
 }
+
+// SAFETY: the buffers are used under the lock.
+unsafe impl Sync for Scratch {}
 
 impl Default for Scratch {
     fn default() -> Self {
         Self {
-            buffers: SpinLock::new(Buffers::NEW),
+            lock: SpinLock::new(()),
+            buffers: UnsafeCell::new(Buffers::NEW),
             counts: Default::default(),
         }
     }
 }
 
 impl Scratch {
-    /// Makes a scratch memory in `place`.
+    /// Makes a scratch memory in its final place.
     pub fn place(place: &mut MaybeUninit<Self>) -> &mut Self {
-        place.write(Self::default())
+        static NEW: Buffers = Buffers::NEW;
+        let at = place.as_mut_ptr();
+        // SAFETY: the place is the caller's, and all fields are written. Buffers are plain bytes, of which a copy
+        // is as good.
+        unsafe {
+            (&raw mut (*at).lock).write(SpinLock::new(()));
+            (&raw mut (*at).counts).write(Default::default());
+            UnsafeCell::raw_get(&raw const (*at).buffers)
+                .copy_from_nonoverlapping(&raw const NEW, 1);
+            place.assume_init_mut()
+        }
     }
 
-    pub(super) fn buffers<W: Wait>(&self, machine: &W) -> SpinGuard<'_, Buffers> {
-        self.buffers.lock(machine)
+    /// Locks the buffers.
+    pub(super) fn buffers<W: Wait>(&self, machine: &W) -> BuffersGuard<'_> {
+        let lock = self.lock.lock(machine);
+        BuffersGuard {
+            // SAFETY: the lock is held as long as the reference, and this is the only one.
+            buffers: unsafe { &mut *self.buffers.get() },
+            _lock: lock,
+        }
     }
 
     /// Adds to a count. Sums over all CPUs are meant: one CPU's part wraps.
@@ -135,6 +157,18 @@ impl Usage {
     }
 }
 
+/// The right to use a CPU's buffers.
+pub(super) struct BuffersGuard<'a> {
+    buffers: &'a mut Buffers,
+    _lock: SpinGuard<'a, ()>,
+}
+
+impl BuffersGuard<'_> {
+    pub(super) fn get(&mut self) -> &mut Buffers {
+        self.buffers
+    }
+}
+
 /// The buffers.
 pub(super) struct Buffers {
     table: CompressTable,
@@ -155,12 +189,10 @@ impl Buffers {
 
     /// Returns two parts of an object as one.
     pub(super) fn join(&mut self, first: &[u8], second: &[u8]) -> &[u8] {
-        let parts = first.iter().chain(second);
-        let mut length = 0;
-        self.bytes.iter_mut().zip(parts).for_each(|(to, from)| {
-            *to = *from;
-            length += 1;
-        });
+        let length = first.len() + second.len();
+        let (to_first, to_second) = self.bytes[..length].split_at_mut(first.len());
+        to_first.copy_from_slice(first);
+        to_second.copy_from_slice(second);
         &self.bytes[..length]
     }
 }

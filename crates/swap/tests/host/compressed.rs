@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 
 use faultless_frames::Use;
 use faultless_paging::{Frame, PhysicalMemory};
-use faultless_swap::{DeviceError, Page, SwapDevice, Usage};
+use faultless_swap::{Compressed, DeviceError, Page, Scratch, SwapDevice, Usage};
 use proptest::prelude::*;
 
-use crate::machine::device;
+use crate::machine::{Machine, device};
 use crate::pages::{self, mixed, noise, word};
 
 const MEMORY: u64 = 4096;
@@ -217,6 +217,20 @@ proptest! {
             prop_assert_eq!(device.usage().pages(), map.len() as u64);
             prop_assert_eq!(device.usage().frames + machine.available(), before);
         }
+    }
+}
+
+#[test]
+fn a_scratch_memory_is_made_in_its_place() {
+    let places: Vec<_> = (0..2).map(|_| Box::new_uninit()).collect();
+    let cpus = places
+        .into_iter()
+        .map(|place| Scratch::place(Box::leak(place)));
+    for scratch in cpus {
+        let machine = Machine::new(64, 1);
+        let device = Compressed::new(machine, std::slice::from_ref(scratch), 10).unwrap();
+        device.write(1, &mixed(1, 1000)).unwrap();
+        assert!(reads(&device, 1) == Ok(mixed(1, 1000)));
     }
 }
 
