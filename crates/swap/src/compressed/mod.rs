@@ -16,6 +16,7 @@ mod class;
 mod entry;
 mod group;
 mod scratch;
+mod shape;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Frame;

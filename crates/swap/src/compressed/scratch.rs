@@ -1,7 +1,7 @@
 //! One CPU's part of a compressed device: the compressor's buffers, and counts.
 //!
-//! The buffers are too large for a kernel's stack. Their lock is for a machine that may preempt a writer; on
-//! others it is always free.
+//! The buffers are too large for a kernel's stack. Only their own CPU asks for them, so their lock is free unless
+//! a thread has moved to another CPU since it asked for the CPU's number.
 //!
 //! *Writes*: these lines, by their own CPU.
 
@@ -13,8 +13,8 @@ use faultless_sync::atomic::Local;
 use faultless_sync::{SpinGuard, SpinLock, Wait};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
-use super::class::LARGEST;
 use super::entry::Stored;
+use super::shape::LARGEST;
 use crate::device::Page;
 
 /// What the compressor needs for its output.
