@@ -1,6 +1,7 @@
 //! The allocation of compressed pages, in size classes.
 //!
-//! Objects of a class ([`super::shape`]) are taken from groups of frames ([`super::group`]). A group without objects in use returns its frames.
+//! Objects of a class ([`super::shape`]) are taken from groups of frames ([`super::group`]). A group without
+//! objects in use returns its frames.
 //!
 //! * A group is in its class's list of groups with free objects, or in that of full ones.
 //! * Groups with few objects in use are not merged.
