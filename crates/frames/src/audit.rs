@@ -48,6 +48,9 @@ impl Use {
     /// A page that is pinned and no longer mapped.
     pub const PINNED: Use = Use(10);
 
+    /// Swapped-out pages in memory, and the tables of swap devices.
+    pub const SWAP: Use = Use(11);
+
     /// Returns the port's own use of this number, below 16.
     pub const fn of_port(purpose: u32) -> Use {
         Use(16 + (purpose & 15))
@@ -67,6 +70,8 @@ impl Use {
             Self::SPACE
         } else if flags.has(Flags::FILE) {
             Self::FILE
+        } else if flags.has(Flags::SWAP) {
+            Self::SWAP
         } else {
             Self::UNKNOWN
         }

@@ -61,6 +61,8 @@ impl Flags {
     pub const FILE: Flags = Flags(256);
     /// Beside [`Flags::FILE`]: the page is of shared memory, not of a file.
     pub const SHARED_MEMORY: Flags = Flags(512);
+    /// Swapped-out pages in memory, and the tables of swap devices.
+    pub const SWAP: Flags = Flags(1024);
     /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
 

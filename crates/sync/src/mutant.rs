@@ -151,6 +151,12 @@ pub enum Mutant {
     HaltThoughTaken,
     /// The CPUs to flush are chosen by the value of an entry before it was claimed in place.
     HoldersOfFirstLook,
+    /// A swap slot is free before its content is discarded.
+    SlotFreedBeforeDiscard,
+    /// The uses of a swap slot are lowered without ordering of what was read through them.
+    UsesRelaxed,
+    /// A CPU gives up a cluster of swap slots without a second look at its free slots.
+    ClusterGivenUpBlindly,
 }
 
 #[cfg(any(loom, shuttle))]

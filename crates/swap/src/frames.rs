@@ -1,0 +1,27 @@
+//! Frames for swap, marked as such in their descriptors.
+
+use faultless_frames::{Flags, FrameSource, NoMemory};
+use faultless_paging::Frame;
+
+use crate::machine::SwapMachine;
+
+/// Allocates a frame with undefined content.
+pub(crate) fn allocate<M: SwapMachine>(machine: &M) -> Result<Frame, NoMemory> {
+    let frame = machine.frames().allocate(machine.cpu())?;
+    machine.frames().descriptor(frame).set_flags(Flags::SWAP);
+    Ok(frame)
+}
+
+/// Allocates a zeroed frame.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn allocate_zeroed<M: SwapMachine>(machine: &M) -> Result<Frame, NoMemory> {
+    let frame = machine.frames().allocate_zeroed(machine.cpu())?;
+    machine.frames().descriptor(frame).set_flags(Flags::SWAP);
+    Ok(frame)
+}
+
+/// Frees a frame.
+pub(crate) fn free<M: SwapMachine>(machine: &M, frame: Frame) {
+    machine.frames().descriptor(frame).set_flags(Flags::NONE);
+    machine.frames().free(machine.cpu(), frame);
+}

@@ -1,0 +1,36 @@
+//! Swap: devices that keep pages, and the allocation of their slots.
+//!
+//! A page goes out to a slot and comes back:
+//!
+//! ```
+//! use faultless_swap::{DeviceError, Page, SwapDevice};
+//!
+//! /// Copies a slot of one device to another device.
+//! fn copy(from: (&dyn SwapDevice, u64), to: (&dyn SwapDevice, u64)) -> Result<(), DeviceError> {
+//!     let mut page: Page = [0; 4096];
+//!     from.0.read(from.1, &mut page)?;
+//!     to.0.write(to.1, &page)
+//! }
+//! ```
+//!
+//! Where to look:
+//!
+//! * [`SwapDevice`]: the interface of a device.
+//! * [`Compressed`]: compressed memory as a device. Its memory comes from a frame source, page by page.
+//! * [`Slots`]: the allocation of a device's slots, and how often each is used.
+//! * [`SwapMachine`]: what this crate needs of a machine: frames, and the number of the calling CPU.
+//!
+//! Every allocation is fallible. Nothing here parks.
+#![cfg_attr(not(any(loom, shuttle, record)), no_std)]
+
+mod array;
+mod compressed;
+mod device;
+mod frames;
+mod machine;
+mod slots;
+
+pub use compressed::{Compressed, Scratch, Usage};
+pub use device::{DeviceError, Page, SwapDevice};
+pub use machine::SwapMachine;
+pub use slots::{MOST_USES, NotAdded, SlotCache, Slots};
