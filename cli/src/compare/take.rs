@@ -181,6 +181,7 @@ mod tests {
             name: "job".to_owned(),
             program: vec!["job".into(), "-x".into()],
             from_cpus: 1,
+            swap: None,
         };
         let peer = Peer::Linux {
             series: Series::V6_12,
