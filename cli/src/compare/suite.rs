@@ -289,6 +289,14 @@ mod tests {
     }
 
     #[test]
+    fn what_swaps_has_swap() {
+        let swapping = SUITE.iter().filter(|entry| entry.swap().is_some());
+        let names: Vec<_> = swapping.map(|entry| entry.name).collect();
+        assert_eq!(names, ["forceswap_1", "forceswap_64"]);
+        assert!(SUITE[0].job(1, 1).swap.is_none());
+    }
+
+    #[test]
     fn the_machine_is_filled_in() {
         let job = SUITE[0].job(3, 7);
         assert_eq!(job.program, ["page_fault1", "-t", "3", "-s", "7"]);

@@ -12,11 +12,11 @@ use anyhow::Result;
 
 use faultless_trace::{Mask, WORDS};
 
+use super::Module;
 use super::cpio::{Archive, FILE, FOLDER, OPEN_FOLDER, PROGRAM};
 use super::input::StandardInput;
 use super::load::{LIBRARY_PATH, Load, PATH};
 use super::packing::Packing;
-use super::Module;
 use crate::machine::Request;
 
 /// Milliseconds between two verifications by the kernel.
