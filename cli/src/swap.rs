@@ -7,7 +7,7 @@ use anyhow::{Context as _, Error, Result, bail, ensure};
 
 use crate::size::Size;
 
-/// The least and the most swap. The most is what a machine with all the memory that it can have may fill twice.
+/// The least and the most swap: at most twice the memory of the largest machine.
 const SIZE: (Size, Size) = (Size::mebi(1), Size::mebi(32 << 10));
 /// Swap consists of whole pages.
 const PAGE: u64 = 4096;
