@@ -27,6 +27,7 @@ mod report;
 mod select;
 mod show;
 mod size;
+mod swap;
 mod table;
 mod trace;
 mod tree;

@@ -28,6 +28,8 @@ pub enum Need {
     LinuxInit,
     /// Debian's kernel of this series. Without it, the other series are still compared.
     Linux(Series),
+    /// The modules of that kernel that its swap needs.
+    LinuxModules(Series),
 }
 
 impl Need {
@@ -41,11 +43,12 @@ impl Need {
             Need::Recorder => "recorder",
             Need::LinuxInit => "linux-init",
             Need::Linux(series) => series.peer(),
+            Need::LinuxModules(series) => series.modules(),
         }
     }
 
     const fn is_wanted_only(self) -> bool {
-        matches!(self, Need::Linux(_))
+        matches!(self, Need::Linux(_) | Need::LinuxModules(_))
     }
 }
 

@@ -86,6 +86,16 @@ fn options() {
             "more than 0",
         ),
         (&["compare", "--suite", "--", "ebizzy"], "--suite"),
+        (
+            &["compare", "--swap", "lots", "--", "forceswap"],
+            "not a size",
+        ),
+        (&["compare", "--swap", "4K", "--", "forceswap"], "1M to 32G"),
+        (
+            &["compare", "--swap", "1M:tape", "--", "forceswap"],
+            "zram or disk",
+        ),
+        (&["compare", "--swap", "1M", "--suite"], "--suite"),
         (&["compare", "--quick", "--", "ebizzy"], "--suite"),
         (&["compare", "--suite", "--only", "x"], "no workload 'x'"),
         (&["compare"], "a program is missing"),

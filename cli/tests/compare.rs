@@ -56,6 +56,7 @@ fn assert_shape(result: &Value) {
         }
     }
     assert!(result["cpus"].is_u64(), "{result}");
+    assert!(result.get("swap").is_some(), "{result}");
 }
 
 fn results(json: &[u8]) -> Vec<Value> {
@@ -140,6 +141,25 @@ fn programs_bring_their_libraries_to_both_sides() {
             "{said}"
         );
         assert!(results[0]["error"].is_null(), "{} {said}", results[0]);
+    }
+}
+
+/// Every page goes out and comes back, and costs about what is known of Linux. Our kernel says why it has no figure.
+#[test]
+#[ignore = "boots Linux: ./x test compare"]
+fn linux_has_swap() {
+    for (swap, low, high) in [
+        ("64M", 26_000.0, 30_000.0),
+        ("64M:disk", 17_000.0, 21_000.0),
+    ] {
+        let line = format!("compare --linux 6.12 --swap {swap} --json - -- forceswap 1 1000 1");
+        let output = run(&line.split(' ').collect::<Vec<_>>());
+        let said = stderr(&output);
+        assert!(said.contains("our kernel has no swap yet"), "{said}");
+        let results = results(&output.stdout);
+        assert_shape(&results[0]);
+        let cost = results[0]["theirs"][0].as_f64().unwrap();
+        assert!((low..high).contains(&cost), "{swap}: {cost}");
     }
 }
 

@@ -32,6 +32,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "swap.h"
+
 enum { STDOUT_PORT = 0xe9, STDERR_PORT = 0xea, REPORT_PORT = 0xeb, EXIT_PORT = 0xf4 };
 
 enum { SETTLE_SECONDS = 2 };
@@ -44,6 +46,7 @@ static struct {
     char *exec;
     char *argv[MOST_WORDS + 1];
     char *env[MOST_WORDS + 1];
+    char *swap; // or NULL
 } run;
 
 // Linux's counters for the whole machine.
@@ -139,6 +142,8 @@ static void set_field(char *field, size_t *arguments, size_t *variables)
         run.argv[(*arguments)++] = field + 5;
     } else if (strncmp(field, "env=", 4) == 0 && *variables < MOST_WORDS) {
         run.env[(*variables)++] = field + 4;
+    } else if (strncmp(field, "swap=", 5) == 0) {
+        run.swap = field + 5;
     }
 }
 
@@ -318,6 +323,8 @@ int main(void)
         give_up("huge pages are not off");
     choose_page_lists();
     read_run_file();
+    if (run.swap != NULL)
+        set_up_swap(run.swap);
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
         give_up("cannot make pipes");
     // Until Linux has finished its work after booting. If the clock counts

@@ -48,9 +48,13 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
             Some(name) => (name, true),
             None => (word, false),
         };
-        // `linux-6.1?`: one of several kernels, each of which is optional.
+        // `linux-6.1?`: one of several kernels, each of which is optional. `linux-6.1-modules?`: its modules.
         if let Some(series) = name.strip_prefix("linux-").filter(|_| optional) {
-            if let Err(refusal) = setup::linux::provide(layout, series) {
+            let provided = match series.strip_suffix("-modules") {
+                Some(series) => setup::linux::provide_modules(layout, series),
+                None => setup::linux::provide(layout, series),
+            };
+            if let Err(refusal) = provided {
                 eprintln!("x: {refusal}");
             }
             continue;

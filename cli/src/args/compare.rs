@@ -7,9 +7,11 @@ use clap::Args;
 use super::{GivenArguments, ProgramArguments, Resources};
 use crate::compare::Series;
 use crate::report::Destination;
+use crate::swap::Swap;
 
 const EXAMPLES: &str = "\
-A workload that says nothing with 1 CPU (fork_stall) runs only if it is named, and then with 2.
+A workload that says nothing with 1 CPU (fork_stall) runs only if it is named, and then with 2. Those
+that need swap (forceswap_1, forceswap_64) have 512M of it, and run only if they are named.
 With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
 runs alternate, and the ratio is the median of the pairs, with its spread. A program that prints
 'N records/s', 'average:N' or 'N ns/op' is compared by that figure, any other by its whole run.
@@ -21,6 +23,7 @@ Examples:
   ./x compare -- page_fault1 -s 1
   ./x compare --linux 6.12 --cpus 2 --json compare.json -- ./my-program its arguments
   ./x compare --linux 6.12 --file words -- /usr/bin/sort words
+  ./x compare --linux 6.12 --swap 512M -- forceswap 1 5000 64
   ./x compare --suite --quick
   ./x compare --suite --quick --linux 6.12 --policies --only ebizzy_compat,page_fault1_threads,fork_stall
   ./x compare --list";
@@ -48,6 +51,11 @@ pub struct CompareArguments {
     /// What each machine may use.
     #[command(flatten)]
     pub resources: Resources,
+
+    /// Give each machine swap of this size, in memory that is compressed (zram, LZ4); 'SIZE:disk': on a block
+    /// device in memory, without compression. Our kernel has none yet, so that only Linux runs
+    #[arg(long, value_name = "SIZE[:zram|:disk]", conflicts_with = "suite")]
+    pub swap: Option<Swap>,
 
     /// What the program is given on each side.
     #[command(flatten)]

@@ -108,6 +108,7 @@ fn run(
         policy: Policy::Speculative,
         cpus,
         memory: Size::mebi(1024),
+        swap: None,
         accel: Accel::Tcg,
         timeout: None,
         list_unknown: false,

@@ -34,6 +34,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
             true => arguments.resources.memory.max(compare::MEMORY),
             false => arguments.resources.memory,
         },
+        swap: None,
         timeout: arguments.resources.timeout,
         output: if arguments.output {
             Sink::Stderr
@@ -63,6 +64,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
         }
         let conditions = Conditions {
             cpus: conditions.cpus.max(job.from_cpus),
+            swap: job.swap,
             ..conditions.clone()
         };
         let mut progress = None;
@@ -127,6 +129,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
             name: name.to_string_lossy().into_owned(),
             program: arguments.program.words.clone(),
             from_cpus: 1,
+            swap: arguments.swap,
         }]);
     }
     ensure!(
@@ -143,9 +146,10 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     let seconds = SECONDS[usize::from(arguments.quick)];
     let cpus = arguments.resources.cpus;
-    // A workload that needs more CPUs gets them if it is named.
+    // A workload that needs more CPUs, or swap, gets them if it is named.
     let entries = SUITE.iter().filter(|entry| {
-        chosen(entry.name) && (entry.from_cpus <= cpus || !arguments.only.is_empty())
+        let is_plain = entry.from_cpus <= cpus && entry.swap().is_none();
+        chosen(entry.name) && (is_plain || !arguments.only.is_empty())
     });
     Ok(entries
         .map(|entry| entry.job(cpus.max(entry.from_cpus), seconds))
@@ -172,6 +176,9 @@ fn needs(jobs: &[Job], conditions: &Conditions, series: &[Series]) -> Result<Vec
     }
     needs.push(Need::LinuxInit);
     needs.extend(series.iter().map(|&series| Need::Linux(series)));
+    if jobs.iter().any(|job| job.swap.is_some()) {
+        needs.extend(series.iter().map(|&series| Need::LinuxModules(series)));
+    }
     Ok(needs)
 }
 

@@ -48,6 +48,7 @@ pub fn request(
         policy,
         cpus: on.resources.cpus,
         memory: on.resources.memory,
+        swap: None,
         accel: on.accel.unwrap_or(Accel::Tcg),
         timeout: on.resources.timeout,
         list_unknown: on.list_unknown,

@@ -5,6 +5,7 @@
 //! enough. With more it shows the host's time, which is noisy: runs alternate, the host allocates the guest's
 //! memory beforehand, and the ratio is taken pair by pair.
 
+mod modules;
 mod peer;
 mod result;
 mod series;

@@ -4,11 +4,12 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use super::Series;
+use super::{Series, modules};
 use crate::machine::Policy;
-use crate::machine::kernel::System;
+use crate::machine::kernel::{Module, System};
 use crate::paths;
 use crate::show::Sink;
+use crate::swap::Swap;
 
 /// The other side of a comparison.
 #[derive(Clone, Debug)]
@@ -78,6 +79,16 @@ impl Peer {
         }
     }
 
+    /// The modules that it needs for this swap.
+    pub fn modules(&self, swap: Option<Swap>) -> Result<Vec<Module>> {
+        match (self, swap) {
+            (Peer::Linux { series, .. }, Some(swap)) => {
+                modules::read(&paths::linux().join(series.folder()), swap.device)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// The system that boots it.
     ///
     /// # Errors
@@ -88,6 +99,7 @@ impl Peer {
                 kernel: paths::linux().join(series.folder()).join("vmlinuz"),
                 append: Some(series.command_line()),
                 init: Some(init.clone()),
+                modules: Vec::new(),
                 warm,
                 seed: None,
                 stderr: Sink::Nowhere,

@@ -50,6 +50,8 @@ pub struct CompareResult {
     pub metric: Option<Metric>,
     /// CPUs of both machines.
     pub cpus: u32,
+    /// Their swap, if they have any: its size and its device.
+    pub swap: Option<String>,
     /// Their figure divided by ours, the median of the pairs: more than 1 is better for us.
     pub ratio: Option<f64>,
     /// The 10th percentile of the ratios.

@@ -68,6 +68,14 @@ impl Series {
         }
     }
 
+    /// The name under which `./x` knows its modules.
+    pub const fn modules(self) -> &'static str {
+        match self {
+            Series::V6_1 => "linux-6.1-modules",
+            Series::V6_12 => "linux-6.12-modules",
+        }
+    }
+
     /// The name of its folder.
     pub fn folder(self) -> &'static str {
         self.peer().trim_start_matches("linux-")

@@ -13,6 +13,7 @@ use crate::machine::{Accel, End, Files, Policy, Request};
 use crate::paths;
 use crate::show::Sink;
 use crate::size::Size;
+use crate::swap::Swap;
 
 /// What both sides have in common.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Conditions {
     pub cpus: u32,
     /// Its memory.
     pub memory: Size,
+    /// Its swap.
+    pub swap: Option<Swap>,
     /// How long a run may take.
     pub timeout: Option<Duration>,
     /// Where the program's output goes.
@@ -54,6 +57,7 @@ impl Conditions {
             policy: Policy::Speculative,
             cpus: self.cpus,
             memory: self.memory,
+            swap: self.swap,
             accel: Accel::Tcg,
             timeout: self.timeout,
             list_unknown: false,
@@ -76,7 +80,10 @@ impl Conditions {
         // instructions does not see it.
         let warm = self.cpus > 1;
         let system = match peer {
-            Some(peer) => peer.system(warm)?,
+            Some(peer) => System {
+                modules: peer.modules(self.swap)?,
+                ..peer.system(warm)?
+            },
             None => System {
                 warm,
                 ..System::ours()?

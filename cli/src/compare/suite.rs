@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use crate::size::Size;
+use crate::swap::{Swap, SwapDevice};
 
 /// A program to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Job {
     pub program: Vec<OsString>,
     /// The fewest CPUs with which its figure means anything.
     pub from_cpus: u32,
+    /// The swap of its machines.
+    pub swap: Option<Swap>,
 }
 
 /// A workload of the suite.
@@ -35,6 +38,12 @@ pub struct Entry {
 /// The least memory of the machines that run the suite: the largest workload has a process of
 /// 1 GiB, or files of 128 MiB for each of four tasks, and copies.
 pub const MEMORY: Size = Size::mebi(3072);
+
+/// The swap of the workloads that measure it.
+const SWAP: Swap = Swap {
+    size: Size::mebi(512),
+    device: SwapDevice::Zram,
+};
 
 /// The suite, in the order in which it is run.
 pub const SUITE: &[Entry] = &[
@@ -212,9 +221,28 @@ pub const SUITE: &[Entry] = &[
         about: "a byte to another process and back",
         from_cpus: 1,
     },
+    Entry {
+        name: "forceswap_1",
+        line: "forceswap 1 5000 1",
+        about: "a page is paged out to zram, read and written; one at a time",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "forceswap_64",
+        line: "forceswap 1 100 64",
+        about: "the same; 64 at a time",
+        from_cpus: 1,
+    },
 ];
 
 impl Entry {
+    /// The swap of its machines: `forceswap` measures it, and nothing else needs any.
+    ///
+    /// Our kernel has none yet. So a workload with swap runs only if it is named, and then in Linux alone.
+    pub fn swap(&self) -> Option<Swap> {
+        self.line.starts_with("forceswap ").then_some(SWAP)
+    }
+
     /// The job on a machine with `cpus` CPUs.
     pub fn job(&self, cpus: u32, seconds: u32) -> Job {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
@@ -237,6 +265,7 @@ impl Entry {
                 .map(Into::into)
                 .collect(),
             from_cpus: self.from_cpus,
+            swap: self.swap(),
         }
     }
 }
@@ -257,6 +286,14 @@ mod tests {
             let same = SUITE.iter().filter(|other| other.name == entry.name);
             assert_eq!(same.count(), 1, "{}", entry.name);
         }
+    }
+
+    #[test]
+    fn what_swaps_has_swap() {
+        let swapping = SUITE.iter().filter(|entry| entry.swap().is_some());
+        let names: Vec<_> = swapping.map(|entry| entry.name).collect();
+        assert_eq!(names, ["forceswap_1", "forceswap_64"]);
+        assert!(SUITE[0].job(1, 1).swap.is_none());
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
         version: peer.version().to_owned(),
         metric: None,
         cpus,
+        swap: job.swap.map(|swap| swap.to_string()),
         ratio: None,
         low: None,
         high: None,
@@ -98,6 +99,10 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
             .map_or_else(Default::default, |shown| shown.counts.clone()),
         error: difference(peer, ours, theirs),
     };
+    if ours.shown.is_empty() {
+        show_alone(&mut result, &theirs.shown);
+        return result;
+    }
     let pairs: Vec<_> = ours.shown.iter().zip(&theirs.shown).collect();
     if result.error.is_some() && ours.failure.is_none() && theirs.failure.is_none()
         || pairs.is_empty()
@@ -123,6 +128,16 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
         Err(error) => result.error = Some(error.to_string()),
     }
     result
+}
+
+/// Keeps the peer's figures where our kernel has none, as with swap: there is no ratio, but they say what is to be
+/// reached.
+fn show_alone(result: &mut CompareResult, theirs: &[Shown]) {
+    let figures: Option<Vec<_>> = theirs.iter().map(|shown| shown.per_op).collect();
+    if let Some(figures) = figures.filter(|figures| !figures.is_empty()) {
+        result.metric = Some(Metric::of(result.cpus, true));
+        result.theirs = figures;
+    }
 }
 
 /// How the two sides differ, or how both failed.
@@ -181,6 +196,7 @@ mod tests {
             name: "job".to_owned(),
             program: vec!["job".into(), "-x".into()],
             from_cpus: 1,
+            swap: None,
         };
         let peer = Peer::Linux {
             series: Series::V6_12,
@@ -219,6 +235,17 @@ mod tests {
         assert_eq!(result.ratio, None);
         let result = judged(1, &[(End::Exited(0), Some(1.0))], &[(End::Exited(0), None)]);
         assert!(result.error.unwrap().contains("faultless only"));
+    }
+
+    #[test]
+    fn a_peer_alone_keeps_its_figures() {
+        let theirs = [(End::Exited(0), Some(28_100.0))];
+        let result = judged(1, &[(End::Failed("no swap".to_owned()), None)], &theirs);
+        assert_eq!((result.ratio, result.theirs), (None, vec![28_100.0]));
+        assert_eq!(result.metric, Some(Metric::InstructionsPerOp));
+        assert!(result.error.unwrap().contains("no swap"));
+        let result = judged(1, &[(End::TimedOut, None)], &[(End::Exited(3), None)]);
+        assert_eq!((result.metric, result.theirs), (None, Vec::new()));
     }
 
     #[test]

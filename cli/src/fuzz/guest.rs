@@ -92,6 +92,7 @@ impl GuestSide {
             policy: self.next_policy(),
             cpus: self.cpus,
             memory: MEMORY,
+            swap: None,
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),
             list_unknown: false,

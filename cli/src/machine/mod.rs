@@ -19,6 +19,7 @@ use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
+use crate::swap::Swap;
 use crate::verified::Verified;
 pub use files::{Added, Files, Variable};
 use watch::Watch;
@@ -63,6 +64,8 @@ pub struct Request {
     pub cpus: u32,
     /// The memory of the machine.
     pub memory: Size,
+    /// Its swap.
+    pub swap: Option<Swap>,
     /// What executes its instructions; the soft machine ignores it.
     pub accel: Accel,
     /// How long it may take.

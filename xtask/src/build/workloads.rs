@@ -36,7 +36,8 @@ pub fn workloads(layout: &Layout) -> Result<(), Refusal> {
 /// Builds the program that a Linux beside our kernel starts first.
 pub fn linux_init(layout: &Layout) -> Result<(), Refusal> {
     let source = layout.linux_init_source();
-    compile(&source, &layout.linux().join("init"), &[])
+    let sources = files_in(source.parent().unwrap_or(&source)).map_err(|error| refuse(&error))?;
+    compile(&source, &layout.linux().join("init"), &sources)
 }
 
 /// Compiles one program, unless it is newer than its source, `others` and this tool.

@@ -4,9 +4,11 @@
 //! the machine's are neither changed nor needed, and root is not either. Debian's signatures
 //! are checked as always. Only the mirror is the machine's; Debian's own is the default.
 //!
-//! An existing kernel is kept. To fetch a newer one, remove its folder.
+//! An existing kernel is kept. To fetch a newer one, remove its folder. Modules fit one version only: those of an
+//! existing kernel are fetched with that version.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,6 +21,16 @@ use crate::refusal::Refusal;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The mirror if the machine has none.
 const MIRROR: &str = "http://deb.debian.org/debian";
+
+/// The modules to keep: those for swap. A series that lacks one does not need it.
+const MODULES: [&str; 6] = [
+    "brd",
+    "lz4",
+    "lz4_compress",
+    "lz4hc_compress",
+    "zram",
+    "zsmalloc",
+];
 
 /// A series of kernels, and the suite of Debian 12 that has it.
 struct Series {
@@ -44,17 +56,39 @@ pub fn all() -> impl Iterator<Item = &'static str> {
 
 /// Fetches the newest kernel of a series, unless there is one already.
 pub fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
-    let series = SERIES.iter().find(|series| series.name == name);
-    let series =
-        series.ok_or_else(|| Refusal::new(format!("no kernel of the series {name} is known")))?;
+    let series = find_series(name)?;
     if layout.linux().join(name).join("vmlinuz").is_file() {
         return Ok(());
     }
-    fetch(layout, series)
+    fetch(layout, series, None)
         .map_err(|why| Refusal::new(format!("linux-{name} cannot be fetched: {why}")))
 }
 
-fn fetch(layout: &Layout, series: &Series) -> Result<(), Refusal> {
+/// Fetches the modules of the kernel that [`provide`] has fetched, unless they are there already.
+pub fn provide_modules(layout: &Layout, name: &str) -> Result<(), Refusal> {
+    let series = find_series(name)?;
+    let folder = layout.linux().join(name);
+    // Without a kernel its own refusal has been reported.
+    if folder.join("modules").is_dir() || !folder.join("vmlinuz").is_file() {
+        return Ok(());
+    }
+    let version = fs::read_to_string(folder.join("version")).unwrap_or_default();
+    fetch(layout, series, Some(version.trim())).map_err(|why| {
+        let folder = folder.display();
+        Refusal::new(format!(
+            "the modules of linux-{name} cannot be fetched: {why}; remove {folder} to fetch a newer kernel with its \
+             modules"
+        ))
+    })
+}
+
+fn find_series(name: &str) -> Result<&'static Series, Refusal> {
+    let series = SERIES.iter().find(|series| series.name == name);
+    series.ok_or_else(|| Refusal::new(format!("no kernel of the series {name} is known")))
+}
+
+/// Fetches the newest kernel with its modules; with a version, only the modules of that one.
+fn fetch(layout: &Layout, series: &Series, version: Option<&str>) -> Result<(), Refusal> {
     for tool in ["apt-get", "apt-cache", "dpkg-deb"] {
         if !find::program(tool) {
             return Err(Refusal::new(format!("there is no {tool} here")));
@@ -62,11 +96,15 @@ fn fetch(layout: &Layout, series: &Series) -> Result<(), Refusal> {
     }
     let apt = Apt::prepare(layout, series)?;
     apt.get("fetching Debian's list of kernels", &["update"], layout)?;
-    let package = apt.newest(series.name)?;
+    let package = apt.package(series.name, version)?;
+    let folder = layout.linux().join(series.name);
     let part = layout.linux().join(format!("part-{}", std::process::id()));
     let result = apt
         .download(layout, &package, &part)
-        .and_then(|()| place(&part, &layout.linux().join(series.name), &package));
+        .and_then(|()| match version {
+            None => place(&part, &folder, &package),
+            Some(_) => place_modules(&part, &folder, &package),
+        });
     // Incomplete leftovers are useless.
     let _ = fs::remove_dir_all(&part);
     result
@@ -136,12 +174,20 @@ impl Apt {
         }
     }
 
-    /// The newest kernel of a series for machines without hardware drivers.
-    fn newest(&self, series: &str) -> Result<Package, Refusal> {
+    /// The newest kernel of a series for machines without hardware drivers, or that of a version.
+    fn package(&self, series: &str, version: Option<&str>) -> Result<Package, Refusal> {
         let output = self.tool("apt-cache").arg("dumpavail").output();
         let output = output.map_err(|error| Refusal::new(format!("apt-cache failed: {error}")))?;
-        newest(&String::from_utf8_lossy(&output.stdout), series)
-            .ok_or_else(|| Refusal::new(format!("Debian has no linux-image-{series}…-cloud-amd64")))
+        let list = String::from_utf8_lossy(&output.stdout);
+        let found = packages(&list, series)
+            .filter(|package| version.is_none_or(|version| package.version == version))
+            .max_by_key(|package| numbers(&package.version));
+        found.ok_or_else(|| {
+            let version = version.map_or_else(String::new, |version| format!(" {version}"));
+            Refusal::new(format!(
+                "Debian has no linux-image-{series}…-cloud-amd64{version}"
+            ))
+        })
     }
 
     /// Fetches a package and unpacks it into `folder`, which is created.
@@ -167,14 +213,14 @@ struct Package {
     version: String,
 }
 
-/// The newest package `linux-image-SERIES…-cloud-amd64` of a list in Debian's format. All versions
-/// of a series are numbers with dots and end in the same suffix.
-fn newest(list: &str, series: &str) -> Option<Package> {
+/// The packages `linux-image-SERIES…-cloud-amd64` of a list in Debian's format. All versions of a
+/// series are numbers with dots and end in the same suffix.
+fn packages(list: &str, series: &str) -> impl Iterator<Item = Package> {
     let field = |paragraph: &str, key: &str| {
         let line = paragraph.lines().find_map(|line| line.strip_prefix(key));
         line.map(|value| value.trim().to_owned())
     };
-    let paragraphs = list.split("\n\n").filter_map(|paragraph| {
+    list.split("\n\n").filter_map(move |paragraph| {
         let package = Package {
             name: field(paragraph, "Package:")?,
             version: field(paragraph, "Version:")?,
@@ -185,8 +231,7 @@ fn newest(list: &str, series: &str) -> Option<Package> {
             .strip_suffix("-cloud-amd64")?;
         let rest = release.strip_prefix(series)?;
         rest.starts_with('.').then_some(package)
-    });
-    paragraphs.max_by_key(|package| numbers(&package.version))
+    })
 }
 
 /// The numbers in a version, in order: 6.12.95-1~bpo12+1 is 6, 12, 95, 1, 12, 1.
@@ -195,16 +240,47 @@ fn numbers(version: &str) -> Vec<u64> {
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Moves the kernel atomically to where the command expects it, with its version.
+/// Moves the kernel atomically to where the command expects it, with its version and its modules.
 fn place(part: &Path, folder: &Path, package: &Package) -> Result<(), Refusal> {
     let release = package.name.trim_start_matches("linux-image-");
     let kernel = part.join("root/boot").join(format!("vmlinuz-{release}"));
     let made = part.join("made");
     let placed = fs::create_dir_all(&made)
+        .and_then(|()| keep_modules(part, release, &made.join("modules")))
         .and_then(|()| fs::rename(&kernel, made.join("vmlinuz")))
         .and_then(|()| fs::write(made.join("version"), format!("{}\n", package.version)))
         .and_then(|()| fs::rename(&made, folder));
     placed.map_err(|error| cannot_write(folder, &error))
+}
+
+/// Moves the modules atomically to the kernel that is there already.
+fn place_modules(part: &Path, folder: &Path, package: &Package) -> Result<(), Refusal> {
+    let release = package.name.trim_start_matches("linux-image-");
+    let made = part.join("modules");
+    keep_modules(part, release, &made)
+        .and_then(|()| fs::rename(&made, folder.join("modules")))
+        .map_err(|error| cannot_write(folder, &error))
+}
+
+/// Moves the modules to keep from an unpacked package to a folder, which is created.
+fn keep_modules(part: &Path, release: &str, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut folders = vec![part.join("root/lib/modules").join(release).join("kernel")];
+    while let Some(from) = folders.pop() {
+        for entry in fs::read_dir(from)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = path.file_name().unwrap_or_default();
+            let name = file.to_str().and_then(|file| file.split('.').next());
+            if name.is_some_and(|name| MODULES.contains(&name)) {
+                fs::rename(&path, folder.join(file))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The mirror from which the machine fetches Debian.
@@ -230,13 +306,13 @@ fn mirror_in(uris: &str) -> Option<String> {
     })
 }
 
-fn cannot_write(path: &Path, error: &std::io::Error) -> Refusal {
+fn cannot_write(path: &Path, error: &io::Error) -> Refusal {
     Refusal::new(format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{mirror_in, newest};
+    use super::{mirror_in, numbers, packages};
 
     #[test]
     fn the_newest_kernel_of_a_series_is_found() {
@@ -247,7 +323,10 @@ mod tests {
                     Package: linux-image-6.12.9+bpo-cloud-amd64\nVersion: 6.12.9-1~bpo12+1\n\n\
                     Package: linux-image-6.12.95+deb12-cloud-amd64\nVersion: 6.12.95-1~bpo12+1\n\n\
                     Package: linux-image-cloud-amd64\nVersion: 6.1.999-3\n";
-        let name = |series| newest(list, series).map(|package| package.name);
+        let name = |series| {
+            let newest = packages(list, series).max_by_key(|package| numbers(&package.version));
+            newest.map(|package| package.name)
+        };
         assert_eq!(
             name("6.1").as_deref(),
             Some("linux-image-6.1.0-47-cloud-amd64")

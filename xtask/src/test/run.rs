@@ -114,7 +114,12 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             beside_linux(layout, &["6.12"], arguments)
         }
         Run::Compared(arguments) => {
-            beside_linux(layout, &setup::linux::all().collect::<Vec<_>>(), arguments)
+            let all: Vec<_> = setup::linux::all().collect();
+            let command = beside_linux(layout, &all, arguments)?;
+            for series in all {
+                setup::linux::provide_modules(layout, series)?;
+            }
+            Ok(command)
         }
     }
 }

@@ -12,6 +12,7 @@ use anyhow::Result;
 
 use faultless_trace::{Mask, WORDS};
 
+use super::Module;
 use super::cpio::{Archive, FILE, FOLDER, OPEN_FOLDER, PROGRAM};
 use super::input::StandardInput;
 use super::load::{LIBRARY_PATH, Load, PATH};
@@ -20,6 +21,9 @@ use crate::machine::Request;
 
 /// Milliseconds between two verifications by the kernel.
 const VERIFY_EVERY: u32 = 100;
+
+/// The folder of the modules that Linux's first process loads.
+const MODULES: &str = ".faultless/modules";
 
 /// The archive for `request`.
 pub fn build(
@@ -53,14 +57,22 @@ pub fn build(
     Ok(packing.finish())
 }
 
-/// An archive to append to the first one: what Linux needs to run the program.
-pub fn of_linux(init: &[u8]) -> Vec<u8> {
+/// An archive to append to the first one: what Linux needs to run the program. The names of the modules sort in
+/// their order.
+pub fn of_linux(init: &[u8], modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
     for folder in ["dev", "proc", "sys"] {
         archive.add(folder.as_bytes(), FOLDER, b"");
     }
     archive.add(b"tmp", OPEN_FOLDER, b"");
     archive.add(b"init", PROGRAM, init);
+    if !modules.is_empty() {
+        archive.add(MODULES.as_bytes(), FOLDER, b"");
+    }
+    for (number, module) in modules.iter().enumerate() {
+        let name = format!("{MODULES}/{number:02}-{}", module.file);
+        archive.add(name.as_bytes(), FILE, &module.content);
+    }
     archive.finish()
 }
 
@@ -81,6 +93,9 @@ fn fields(request: &Request, record: Mask, load: &Load) -> Vec<u8> {
     }
     field("policy", request.policy.name().as_bytes());
     field("cpus", request.cpus.to_string().as_bytes());
+    if let Some(swap) = request.swap {
+        field("swap", swap.field().as_bytes());
+    }
     if request.list_unknown {
         field("list-unknown", b"1");
     }
@@ -140,6 +155,7 @@ mod tests {
             policy: Policy::VmaLock,
             cpus: 4,
             memory: Size::mebi(64),
+            swap: Some("1M".parse().unwrap()),
             accel: Accel::Tcg,
             timeout: None,
             list_unknown: false,
@@ -175,6 +191,7 @@ mod tests {
         assert!(lines.contains(&"env=LD_LIBRARY_PATH=/a:/b"), "{plain}");
         let homes: Vec<_> = lines.iter().filter(|line| line.contains("HOME")).collect();
         assert_eq!(homes, [&"env=HOME=/tmp"]);
+        assert!(lines.contains(&"swap=zram:1048576"), "{plain}");
         assert!(!plain.contains("record"));
         let recorded = text(Mask::LATENCIES);
         assert!(

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::watch::{self, Watch};
 use super::{Accel, End, Machine, Outcome, Request};
@@ -75,6 +75,8 @@ pub struct System {
     pub append: Option<String>,
     /// Its first program, which reads `/.faultless/run`. Our kernel needs none: it reads that file itself.
     pub init: Option<Vec<u8>>,
+    /// The modules that this program loads first, in this order.
+    pub modules: Vec<Module>,
     /// Whether the host gives the machine all its memory before it starts.
     pub warm: bool,
     /// The seed of its random numbers; `None`: the host's. With a seed its clock starts at a fixed time, too. If
@@ -82,6 +84,15 @@ pub struct System {
     pub seed: Option<u32>,
     /// Where the program's stderr and the kernel's messages go.
     pub stderr: Sink,
+}
+
+/// A module of another kernel.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The name of its file, which says how it is compressed.
+    pub file: String,
+    /// That file.
+    pub content: Vec<u8>,
 }
 
 /// The result of a boot.
@@ -118,10 +129,22 @@ impl System {
             kernel,
             append: None,
             init: None,
+            modules: Vec::new(),
             warm: false,
             seed: None,
             stderr: Sink::Stderr,
         })
+    }
+
+    /// Refuses swap in our kernel. A kernel that has it reads the field `swap` of `/.faultless/run`, which is
+    /// written already (`initramfs.rs`).
+    fn check_swap(&self, request: &Request) -> Result<()> {
+        let is_ours = self.init.is_none();
+        ensure!(
+            !is_ours || request.swap.is_none(),
+            "our kernel has no swap yet"
+        );
+        Ok(())
     }
 
     /// Boots it with one program and waits for the end.
@@ -132,6 +155,7 @@ impl System {
     /// The same; our kernel records what `watch` asks for.
     pub fn boot_watched(&self, request: &Request, watch: Watch<'_>) -> Result<Booted> {
         qemu::check()?;
+        self.check_swap(request)?;
         let load = Load::find(request, &find(request)?)?;
         for warning in &load.warnings {
             eprintln!("faultless: {warning}");
@@ -147,7 +171,7 @@ impl System {
         let image = folder.path().join("initramfs");
         let mut archive = initramfs::build(request, watch.record, &load, &standard_input)?;
         if let Some(init) = &self.init {
-            archive.extend(initramfs::of_linux(init));
+            archive.extend(initramfs::of_linux(init, &self.modules));
         }
         fs::write(&image, archive).with_context(|| format!("cannot write {}", image.display()))?;
 
