@@ -137,6 +137,7 @@ pub use faultless_paging::{
     Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory,
     Protection, SpaceId, Tlb, X86_64,
 };
+pub use faultless_swap::{DeviceError, SlotCache, SwapDevice};
 pub use faultless_sync::atomic::AtomicU32;
 pub use faultless_sync::reclaim::Participant;
 pub use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};

@@ -103,3 +103,6 @@ pub(crate) const MOVED_TABLES: u64 = pick(64, 2, 1);
 
 /// Lazily freed pages that are reclaimed before the fault tries again.
 pub(crate) const LAZYFREE_BATCH: u64 = pick(256, 1, 1);
+
+/// The most pages that are swapped out under one flush.
+pub(crate) const PAGE_OUT_BATCH: usize = pick(32, 2, 2) as usize;

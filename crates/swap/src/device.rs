@@ -33,8 +33,8 @@ impl core::error::Error for DeviceError {}
 /// A swap device: numbered slots, each with a page or empty.
 ///
 /// * All slots are empty at first.
-/// * Different slots may be used concurrently. Two operations on one slot never overlap, and the caller orders
-///   them: the first happens before the second.
+/// * Different slots may be used concurrently, and one slot may be read concurrently. Other operations on one slot
+///   never overlap, and the caller orders them: the first happens before the second.
 /// * [`SwapDevice::write`] and [`SwapDevice::read`] may wait. The caller holds no claim and no spin lock.
 pub trait SwapDevice: Send + Sync {
     /// Returns the number of slots. It never changes.

@@ -135,6 +135,10 @@ pub enum Mutant {
     ProbeUnlistedFirst,
     /// An entry is marked clean while TLBs may still hold it as dirty.
     LetGoWithoutFlush,
+    /// A page is swapped out while TLBs may still hold it.
+    SwappedWithoutFlush,
+    /// A swap-in reads a slot of which it has no use.
+    SlotNotHeld,
     /// A lazily freed page is reclaimed although it was written since.
     TakenThoughWritten,
     /// Soft-dirty tracking begins while TLBs may still let stores through.

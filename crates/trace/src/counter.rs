@@ -71,6 +71,10 @@ counters! {
     LazyFree = "pglazyfree",
     /// Lazily freed pages that were reclaimed because memory was short.
     LazyFreed = "pglazyfreed",
+    /// Pages that were read from a swap device.
+    SwapIn = "pswpin",
+    /// Pages that were written to a swap device.
+    SwapOut = "pswpout",
     /// Pages that were moved to another frame.
     Migrations = "pgmigrate_success",
     /// Flush operations that had to reach other CPUs.

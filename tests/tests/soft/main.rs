@@ -43,6 +43,8 @@ mod rmap {
 }
 mod reclaim {
     mod lazily_freed;
+    mod swap;
+    mod swap_stress;
 }
 mod fault {
     mod counts;

@@ -21,6 +21,7 @@ use crate::base::departing::Departing;
 use crate::base::isolated::IsolatedFrames;
 use crate::base::list::{CountedList, List};
 use crate::base::machine::Machine;
+use crate::base::swap::SwapAreas;
 
 /// One CPU's part of the memory core. A port makes one for each CPU.
 #[derive(Default)]
@@ -121,6 +122,7 @@ pub struct Memory<M: Machine> {
     pub(crate) visits_over: Padded<AtomicU32>,
     pub(crate) departing: Departing,
     next_id: Padded<AtomicU64>,
+    pub(crate) swap: SwapAreas<M>,
 }
 
 impl<M: Machine> Memory<M> {
@@ -148,6 +150,7 @@ impl<M: Machine> Memory<M> {
             visits_over: Padded(AtomicU32::new(0)),
             departing: Departing::new(),
             next_id: Padded(AtomicU64::new(1)),
+            swap: SwapAreas::new(),
         }
     }
 

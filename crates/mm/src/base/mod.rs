@@ -10,4 +10,5 @@ pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod notes;
 pub(crate) mod policy;
+pub(crate) mod swap;
 pub(crate) mod trace;

@@ -146,6 +146,10 @@ impl<M: Machine> AddressSpace<M> {
         match blocker {
             Blocker::Memory if prepared.find_memory() || take_lazyfree(self) => None,
             Blocker::Memory => Some(Outcome::OutOfMemory),
+            Blocker::Swap => match prepared.read_swapped() {
+                Some(Outcome::OutOfMemory) if take_lazyfree(self) => None,
+                ended => ended,
+            },
             Blocker::Page => match prepared.wait_for_page() {
                 Some(Outcome::OutOfMemory) if take_lazyfree(self) => None,
                 ended => ended,
@@ -252,8 +256,12 @@ impl<M: Machine> AddressSpace<M> {
             // The mapping allows what the entry does not: a writer is changing it.
             Pte::Page(_) | Pte::Hidden(_) => return Err(Retry::MappingChanged),
             Pte::Guard => return self.meet_guard(&at, mode, page),
+            Pte::Swap(swapped) => match self.swap_in(&at, page, access, &swapped, prepared)? {
+                Outcome::Resolved => {}
+                error => return Ok(self.fails(mode, error)),
+            },
             // No operation puts these at this level. As on Linux, an invalid entry is SIGBUS.
-            Pte::Swap(_) | Pte::Marker | Pte::Table(_) | Pte::Huge(_) => {
+            Pte::Marker | Pte::Table(_) | Pte::Huge(_) => {
                 return Ok(self.fails(mode, Outcome::Bus));
             }
         }

@@ -5,18 +5,27 @@
 //! memory leaves its section, releases what reclamation defers, and tries again.
 
 use faultless_frames::FrameSource;
-use faultless_paging::Frame;
+use faultless_paging::{Entry, Frame, SwapEntry, Value};
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::base::swap::HeldSlot;
 use crate::fault::Outcome;
 use crate::object::{MemoryObject, WaitKind};
 use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
 use crate::tune::MEMORY_SEARCHES;
+
+/// Whether a page was read from its slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    No,
+    Yes,
+    Failed,
+}
 
 /// The frame that a fault holds, and what it waits for.
 pub(crate) struct FaultState<M: Machine, N> {
@@ -26,6 +35,10 @@ pub(crate) struct FaultState<M: Machine, N> {
     searches: u32,
     /// A page that has to be read in: its object and its index.
     missing: Option<(MemoryObject<M>, u64)>,
+    /// A use of the slot of a swapped page.
+    slot: Option<HeldSlot>,
+    /// Whether the frame holds the page of that slot.
+    read: Read,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
     /// The trace of the fault.
@@ -42,6 +55,8 @@ impl<M: Machine, N> FaultState<M, N> {
             is_zeroed: true,
             searches: 0,
             missing: None,
+            slot: None,
+            read: Read::No,
             has_waited: false,
         }
     }
@@ -49,6 +64,7 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Returns a zeroed frame, still held here until [`FaultState::page_used`].
     #[inline]
     pub(crate) fn page(&mut self) -> Result<Frame, Retry> {
+        self.forget_slot();
         if let Some(frame) = self.frame {
             if !self.is_zeroed && !mutant(Mutant::NotZeroedAgain) {
                 self.zero(frame);
@@ -71,6 +87,7 @@ impl<M: Machine, N> FaultState<M, N> {
 
     /// Returns a frame to copy a page to, still held here likewise.
     pub(crate) fn page_to_fill(&mut self) -> Result<Frame, Retry> {
+        self.forget_slot();
         let frame = match self.frame {
             Some(frame) => frame,
             None => self
@@ -127,6 +144,72 @@ impl<M: Machine, N> FaultState<M, N> {
         }
     }
 
+    /// Returns the frame with the page of the slot that `entry` names, and named when it had this value.
+    ///
+    /// # Errors
+    /// The page has to be read first. `Ok(None)`: it could not be read.
+    pub(crate) fn swapped_page(
+        &mut self,
+        swapped: &SwapEntry,
+        (entry, value): (&Entry, Value),
+    ) -> Result<Option<Frame>, Retry> {
+        let is_same = |slot: &HeldSlot| {
+            slot.entry.device == swapped.device && slot.entry.slot == swapped.slot
+        };
+        if self.slot.as_ref().is_some_and(is_same) {
+            return match self.read {
+                Read::Yes => Ok(self.frame),
+                Read::Failed => Ok(None),
+                Read::No => Err(Retry::Wait(Blocker::Swap)),
+            };
+        }
+        self.forget_slot();
+        let slot = self.memory.hold_slot(swapped).ok_or(Retry::EntryClaimed)?;
+        // The slot may have been freed, and allocated again, before it was held. If the entry names it now, it has a
+        // use of its own: its page is written, or being written.
+        if entry.load() != value {
+            self.memory.release_slot(slot);
+            return Err(Retry::EntryClaimed);
+        }
+        (self.slot, self.read) = (Some(slot), Read::No);
+        Err(Retry::Wait(Blocker::Swap))
+    }
+
+    /// Records that the frame, with a swapped page, now belongs to an entry.
+    pub(crate) fn swapped_page_used(&mut self) {
+        self.page_used();
+        self.forget_slot();
+    }
+
+    /// Reads the page of the slot that the last try needed. Returns how the fault ends without memory.
+    #[cold]
+    pub(crate) fn read_swapped(&mut self) -> Option<Outcome> {
+        let slot = self.slot.as_ref()?;
+        let allocate = || self.memory.allocate_frame_to_fill().ok();
+        let Some(frame) = self.frame.or_else(allocate) else {
+            return match self.find_memory() {
+                true => None,
+                false => Some(Outcome::OutOfMemory),
+            };
+        };
+        let result = self.memory.read_slot(slot, frame);
+        (self.frame, self.is_zeroed) = (Some(frame), false);
+        self.has_waited = true;
+        self.read = match result {
+            Ok(()) => Read::Yes,
+            Err(_) => Read::Failed,
+        };
+        None
+    }
+
+    /// Drops the use of a slot whose page the frame no longer holds.
+    #[inline]
+    fn forget_slot(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.memory.release_slot(slot);
+        }
+    }
+
     /// Counts a major fault, if this one waited for I/O.
     #[inline]
     pub(crate) fn count_wait(&self) {
@@ -148,6 +231,7 @@ impl<M: Machine, N> FaultState<M, N> {
 impl<M: Machine, N> Drop for FaultState<M, N> {
     #[inline]
     fn drop(&mut self) {
+        self.forget_slot();
         if let Some(frame) = self.frame {
             self.memory
                 .machine()

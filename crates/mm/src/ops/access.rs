@@ -155,7 +155,7 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     pub(crate) fn suffices(&self, value: u64, access: Access) -> bool {
         let format = Self::FORMAT;
-        if value == 0 || format.is_guard(value) {
+        if value == 0 || format.is_guard(value) || self.tables().swap_of(value).is_some() {
             return false;
         }
         if format.is_device(value) {

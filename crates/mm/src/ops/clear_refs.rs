@@ -67,6 +67,9 @@ impl<M: Machine> AddressSpace<M> {
                 if !format.is_used(value) || format.is_claimed(value) {
                     return;
                 }
+                if self.tables().swap_of(value).is_some() {
+                    return;
+                }
                 // By compare-and-swap: hardware may set bits at any moment (rule R8).
                 let unused = match mutant(Mutant::OwnerNotTakenAway) {
                     true => value & !format.accessed,

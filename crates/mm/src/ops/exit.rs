@@ -2,7 +2,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{
-    ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Pages, Table, table,
+    ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Pages, Pte, Table, table,
 };
 use faultless_sync::cond_resched;
 use faultless_trace::Counter;
@@ -91,7 +91,7 @@ fn free_table<M: Machine>(
         let mut rest = Pages::new(page, page + entries as u64);
         while let Some(part) = mapped.first_in(rest) {
             let [first, last] = [part.start, part.end].map(|at| (at - page) as usize);
-            pages += free_pages(machine, &table.entries()[first..last]);
+            pages += free_pages(memory, &table.entries()[first..last]);
             rest.start = part.end;
         }
     } else {
@@ -115,8 +115,8 @@ fn free_table<M: Machine>(
 
 /// Frees the pages of entries at the lowest level. Returns how many there were.
 #[inline(never)]
-fn free_pages<M: Machine>(machine: &M, entries: &[Entry]) -> u64 {
-    let format = M::Format::FORMAT;
+fn free_pages<M: Machine>(memory: &Memory<M>, entries: &[Entry]) -> u64 {
+    let (machine, format) = (memory.machine(), M::Format::FORMAT);
     let (source, cpu) = (machine.frames(), machine.cpu());
     let zero = source.zero_frame();
     let mut pages = 0;
@@ -127,6 +127,13 @@ fn free_pages<M: Machine>(machine: &M, entries: &[Entry]) -> u64 {
         }
         for entry in line {
             let value = entry.load();
+            if value != 0
+                && !format.is_present(value)
+                && let Pte::Swap(swapped) = format.decode(value, 0)
+            {
+                memory.drop_slot_use(&swapped);
+                continue;
+            }
             let frame = format.frame(value);
             if value == 0 || format.is_guard(value) || format.is_device(value) || frame == zero {
                 continue;

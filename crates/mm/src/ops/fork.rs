@@ -31,7 +31,7 @@
 //! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
 use faultless_frames::{FrameSource, NoMemory, Sharing};
-use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};
+use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, SwapEntry, Table};
 use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
 use faultless_trace::{Counter, Kind};
@@ -310,6 +310,9 @@ impl<'a, M: Machine> Fork<'a, M> {
         if value == 0 {
             return Ok(());
         }
+        if let Some(swapped) = self.parent.tables().swap_of(value) {
+            return self.copy_swapped((entry, value), (copy, &swapped), came);
+        }
         let frame = format.frame(value);
         if frame != zero && !format.is_guard(value) {
             let descriptor = self.parent.machine().frames().descriptor(frame);
@@ -331,6 +334,32 @@ impl<'a, M: Machine> Fork<'a, M> {
             }
         }
         copy.set(self.write_protect(entry, value));
+        Ok(())
+    }
+
+    /// Copies the entry of a page that was swapped out: both name the slot, and neither is exclusive. The table is
+    /// frozen, so that no fault replaces the parent's.
+    #[cold]
+    fn copy_swapped(
+        &self,
+        (entry, mut seen): (&Entry, u64),
+        (copy, swapped): (&Entry, &SwapEntry),
+        came: &mut RssDelta,
+    ) -> Result<(), NoMemory> {
+        let format = AddressSpace::<M>::FORMAT;
+        if !self.parent.memory().share_slot(swapped) {
+            return Err(NoMemory);
+        }
+        let shared = loop {
+            let shared = seen & !format.swap.exclusive;
+            if shared == seen || entry.replace(seen, shared).is_ok() {
+                break shared;
+            }
+            // A late fault has claimed the entry, and withdraws.
+            seen = self.unclaimed(entry);
+        };
+        copy.set(shared);
+        came.add(Some(RssKind::Swap));
         Ok(())
     }
 

@@ -61,7 +61,9 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().for_each_entry(run.pages, &mut |entry, at| {
             // A claim keeps the frame that it replaces. A device's page is never in memory, as on Linux.
             let value = entry.load();
-            let has_frame = Self::FORMAT.frame(value).0 != 0 && !Self::FORMAT.is_device(value);
+            let has_frame = Self::FORMAT.frame(value).0 != 0
+                && !Self::FORMAT.is_device(value)
+                && self.tables().swap_of(value).is_none();
             there[(at - page) as usize] |= u8::from(has_frame);
         });
         Ok(run.pages.len() as usize)

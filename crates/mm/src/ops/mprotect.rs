@@ -225,6 +225,10 @@ impl<M: Machine> AddressSpace<M> {
                 if value == 0 || format.is_guard(value) {
                     return;
                 }
+                if self.tables().swap_of(value).is_some() {
+                    // Its fault asks the mapping.
+                    return;
+                }
                 if format.is_claimed(value) {
                     // The claim of an earlier fault: it sees the change and withdraws, or it publishes.
                     backoff.turn(self.machine());

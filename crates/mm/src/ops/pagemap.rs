@@ -24,9 +24,13 @@ pub struct PageState {
     pub soft_dirty: bool,
     /// Whether it is a guard, where no access may bring a page.
     pub guard: bool,
+    /// The device and the slot to which it was swapped out.
+    pub swapped: Option<(u32, u64)>,
 }
 
 impl PageState {
+    /// Below the slot's number.
+    const DEVICE_BITS: u32 = 5;
     const SOFT_DIRTY: u64 = 1 << 55;
     const EXCLUSIVE: u64 = 1 << 56;
     const GUARD: u64 = 1 << 58;
@@ -34,7 +38,8 @@ impl PageState {
     const SWAPPED: u64 = 1 << 62;
     const PRESENT: u64 = 1 << 63;
 
-    /// Returns the state in the format of Linux's `pagemap`, with the frame's number only if `with_frame`.
+    /// Returns the state in the format of Linux's `pagemap`, with the frame's number, or the device's and
+    /// the slot's, only if `with_frame`.
     pub fn pagemap(&self, with_frame: bool) -> u64 {
         let bits = [
             (self.soft_dirty, Self::SOFT_DIRTY),
@@ -43,12 +48,18 @@ impl PageState {
             (self.guard, Self::GUARD | Self::SWAPPED),
             (self.file, Self::FILE),
             (self.frame.is_some(), Self::PRESENT),
+            (self.swapped.is_some(), Self::SWAPPED),
         ];
         let set = bits.iter().filter(|(is_set, _)| *is_set);
         let flags = set.fold(0, |all, (_, bit)| all | bit);
-        match self.frame {
-            Some(frame) if with_frame => flags | frame.0 & (Self::SOFT_DIRTY - 1),
-            _ => flags,
+        let place = match (self.frame, self.swapped) {
+            (Some(frame), _) => frame.0,
+            (None, Some((device, slot))) => slot << Self::DEVICE_BITS | u64::from(device),
+            (None, None) => 0,
+        };
+        match with_frame {
+            true => flags | place & (Self::SOFT_DIRTY - 1),
+            false => flags,
         }
     }
 }
@@ -133,6 +144,13 @@ impl<M: Machine> AddressSpace<M> {
         if value == 0 || format.is_guard(value) || format.is_device(value) {
             return PageState {
                 guard: format.is_guard(value),
+                ..PageState::default()
+            };
+        }
+        if let Some(swapped) = self.tables().swap_of(value) {
+            return PageState {
+                swapped: Some((swapped.device, swapped.slot)),
+                soft_dirty: swapped.is_soft_dirty,
                 ..PageState::default()
             };
         }

@@ -18,6 +18,8 @@ pub struct Rss {
     pub file: u64,
     /// Pages of shared memory without a file (Linux: `RssShmem`).
     pub shared_memory: u64,
+    /// Entries of pages that were swapped out (Linux: `VmSwap`).
+    pub swapped: u64,
     /// Page tables, without the root (Linux: `VmPTE`).
     pub tables: u64,
     /// The largest number of pages that were in memory at one time (Linux: `VmHWM`). It may miss up to 64 for
@@ -42,6 +44,7 @@ impl<M: Machine> AddressSpace<M> {
             anonymous: sum.get(RssKind::Anonymous),
             file: sum.get(RssKind::File),
             shared_memory: sum.get(RssKind::SharedMemory),
+            swapped: sum.get(RssKind::Swap),
             tables: sum.get(RssKind::Table),
             peak: counters.peak().max(sum.resident()),
         }

@@ -65,6 +65,10 @@ pub struct Usage {
     pub anonymous: u64,
     /// Anonymous pages that were lazily freed (`MADV_FREE`) and not written since.
     pub lazily_free: u64,
+    /// Pages that were swapped out.
+    pub swapped: u64,
+    /// This range's share of these.
+    pub share_swapped: Share,
 }
 
 impl AddAssign for Usage {
@@ -80,6 +84,8 @@ impl AddAssign for Usage {
         self.referenced += other.referenced;
         self.anonymous += other.anonymous;
         self.lazily_free += other.lazily_free;
+        self.swapped += other.swapped;
+        self.share_swapped += other.share_swapped;
     }
 }
 
@@ -104,6 +110,11 @@ impl<M: Machine> AddressSpace<M> {
     fn add_entry(&self, value: u64, usage: &mut Usage) {
         let format = Self::FORMAT;
         if value == 0 || format.is_guard(value) {
+            return;
+        }
+        if let Some(swapped) = self.tables().swap_of(value) {
+            usage.swapped += PAGE_SIZE;
+            usage.share_swapped += Share::of_page(self.memory().slot_uses(&swapped));
             return;
         }
         let Some(descriptor) = self.tables().counted(value) else {

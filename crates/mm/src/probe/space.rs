@@ -198,6 +198,10 @@ fn has_copy<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
         return matches!(walked, Walk::Busy);
     };
     let value = space.tables().settled(entry);
+    if space.tables().swap_of(value).is_some() {
+        // Only a private copy was swapped out.
+        return true;
+    }
     value != 0
         && !AddressSpace::<M>::FORMAT.is_guard(value)
         && space

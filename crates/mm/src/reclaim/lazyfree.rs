@@ -54,6 +54,13 @@ pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
                 backoff.turn(space.machine());
                 continue;
             }
+            if let Some(swapped) = space.tables().swap_of(value) {
+                // As on Linux, such a page is discarded.
+                if entry.replace(value, 0).is_ok() {
+                    return space.tables().drop_swap(&swapped);
+                }
+                continue;
+            }
             if !format.is_dirty(value) || !is_sole_anonymous(space, value) {
                 return;
             }

@@ -205,11 +205,13 @@ pub(crate) fn discard_file<M: Machine>(
     copies: bool,
 ) -> u64 {
     let is_meant = |value: u64| {
+        let is_swapped = space.tables().swap_of(value).is_some();
         copies
-            || space
-                .tables()
-                .counted(value)
-                .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
+            || !is_swapped
+                && space
+                    .tables()
+                    .counted(value)
+                    .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
     };
     // Decided again once the claim keeps the frame from being reused.
     let is_valid = |entry: &Entry, page: u64, value, section: &Section<'_>| {

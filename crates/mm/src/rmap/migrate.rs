@@ -228,6 +228,10 @@ impl<'a, M: Machine> Claims<'a, M> {
             if value == 0 || format.is_guard(value) || format.frame(value) != frame {
                 return Ok(());
             }
+            if space.tables().swap_of(value).is_some() {
+                // Its slot happens to have the frame's number.
+                return Ok(());
+            }
             if format.is_moving(value) {
                 // A claim of this move: no other one runs now.
                 return Ok(());

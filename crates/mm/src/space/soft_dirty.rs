@@ -8,7 +8,7 @@
 //!
 //! * A fault in progress publishes its entry with the bit, or claims the entry after the clearing.
 //! * A read that found the mapping new lets stores through, with the bit set although nothing is stored. That
-//!   is one page too many, and happens only for shared memory beside a clearing.
+//!   is one page too many. It happens for shared memory beside a clearing, and for swapped pages of new mappings.
 //! * A clearing keeps the bit of a pinned page, because stores through the pin do not fault. It also keeps
 //!   the bit of a device's page, which Linux leaves alone.
 //! * Stores through stale TLB entries precede the end of the clearing. It flushes first, and keeps its claims
@@ -106,7 +106,13 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                     backoff.turn(self.machine());
-                } else if !format.is_soft_dirty(value) || self.is_kept_written(value) {
+                } else if !format.is_soft_dirty(value) {
+                    return;
+                } else if self.tables().swap_of(value).is_some() {
+                    if entry.replace(value, value & !format.soft_dirty).is_ok() {
+                        return;
+                    }
+                } else if self.is_kept_written(value) {
                     return;
                 } else if !format.permits(value, Access::Write) {
                     // Clearing the bit here lowers nothing that hardware permits.

@@ -100,6 +100,10 @@ impl<M: Machine> Tables<M> {
                         false => Err(Retry::MappingChanged),
                     };
                     match txn.claim(entry, value, validate) {
+                        Ok(claim) if let Some(swapped) = self.swap_of(value) => {
+                            claim.publish(0);
+                            return self.drop_swap(&swapped);
+                        }
                         Ok(claim) => {
                             claim.keep();
                             claimed += 1;

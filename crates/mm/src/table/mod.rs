@@ -17,6 +17,7 @@ pub(crate) mod moves;
 pub(crate) mod pages;
 pub(crate) mod retry;
 pub(crate) mod rss;
+mod swap;
 pub(crate) mod taken;
 pub(crate) mod txn;
 pub(crate) mod zap;

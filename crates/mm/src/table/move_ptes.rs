@@ -171,9 +171,10 @@ impl<M: Machine> Tables<M> {
                     }
                     let to = of.goes_to(page);
                     self.gather(value, page, &mut gather);
-                    let hidden = match Self::FORMAT.is_guard(value) {
-                        true => value,
-                        false => Self::FORMAT.with_protection(value, Protection::default(), false),
+                    let has_page = !Self::FORMAT.is_guard(value) && self.swap_of(value).is_none();
+                    let hidden = match has_page {
+                        false => value,
+                        true => Self::FORMAT.with_protection(value, Protection::default(), false),
                     };
                     let before = self.change(target.entry(to, 0), |_| hidden);
                     debug_assert_eq!(before, 0, "a page is where another one moves to");
@@ -331,6 +332,9 @@ impl<M: Machine> Tables<M> {
             if value == 0 || format.is_guard(value) {
                 // Only a late claim was here, and is withdrawn; or a guard has moved here, and stays a guard.
                 return value;
+            }
+            if self.swap_of(value).is_some() {
+                return value | format.soft_dirty;
             }
             let own = self.is_exclusive(value);
             match self.counted(value) {

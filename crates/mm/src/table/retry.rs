@@ -22,6 +22,8 @@ pub(crate) enum Blocker {
     Memory,
     /// The page has to be read in, or is being read in.
     Page,
+    /// The page has to be read from its swap device.
+    Swap,
     /// A stack could grow to the page, but for a zap in progress there.
     Zap,
     /// A fork has not copied the page's table yet.

@@ -118,6 +118,12 @@ impl<M: Machine> Tables<M> {
                     let _ = entry.replace(value, 0);
                     return;
                 }
+                if let Some(swapped) = self.swap_of(value) {
+                    if entry.replace(value, 0).is_ok() {
+                        return self.drop_swap(&swapped);
+                    }
+                    continue;
+                }
                 let counted = self.counted(value);
                 let shared = counted.is_some_and(is_shared);
                 let left = if shared {

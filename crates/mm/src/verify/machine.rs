@@ -13,7 +13,7 @@
 
 use core::ptr::NonNull;
 
-use faultless_frames::{Accounts, Flags, FrameAudit, Frames, Misuse, Slab, Use};
+use faultless_frames::{Accounts, Flags, FrameAudit, FrameSource, Frames, Misuse, Slab, Use};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, PhysicalMemory, Table, table};
 use faultless_sync::Wait;
 
@@ -59,6 +59,17 @@ impl<M: Machine> Memory<M> {
         }
         self.drain();
         let audit = frames.audit()?;
+        let mut entered = Ok(());
+        self.for_each_swap_frame(&mut |frame, is_page| {
+            let flags = frames.descriptor(frame).flags();
+            let used_for = match is_page {
+                true => Use::PAGE,
+                false if flags.has(Flags::SWAP) => Use::SWAP,
+                false => Use::SPACE,
+            };
+            entered = entered.and_then(|()| audit.enter(frame, used_for));
+        });
+        entered?;
         let mut all = Census::default();
         let mut committed = 0;
         for space in spaces.map(S::as_ref) {
@@ -151,7 +162,8 @@ impl<M: Machine> AddressSpace<M> {
                 break;
             }
             let value = entry.load();
-            if value == 0 || M::Format::FORMAT.is_guard(value) {
+            let is_swapped = level == 0 && self.tables().swap_of(value).is_some();
+            if value == 0 || M::Format::FORMAT.is_guard(value) || is_swapped {
                 continue;
             }
             let below = M::Format::FORMAT.frame(value);

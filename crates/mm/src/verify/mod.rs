@@ -198,6 +198,13 @@ impl<M: Machine> AddressSpace<M> {
         if format.is_guard(value) {
             return Ok(());
         }
+        if let Some(swapped) = self.tables().swap_of(value) {
+            return match self.memory().slot_uses(&swapped) {
+                0 => wrong("an entry names a slot that is free"),
+                2.. if swapped.is_exclusive => wrong("a slot has uses beside its exclusive entry"),
+                _ => Ok(()),
+            };
+        }
         if exceeds(value, mapping, format) {
             return wrong("an entry allows more than its mapping");
         }

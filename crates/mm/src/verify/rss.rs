@@ -15,7 +15,9 @@ impl<M: Machine> AddressSpace<M> {
         self.tables()
             .for_each_entry(Pages::of_bytes(0..self.layout().end), &mut |entry, _| {
                 let value = entry.load();
-                if !Self::FORMAT.is_guard(value) {
+                if self.tables().swap_of(value).is_some() {
+                    found.add(Some(RssKind::Swap));
+                } else if !Self::FORMAT.is_guard(value) {
                     found.add(self.tables().counted(value).map(RssKind::of));
                 }
             });

@@ -76,6 +76,7 @@ impl<M: Machine> AddressSpace<M> {
             let frame = Self::FORMAT.frame(value);
             let is_page = value != 0
                 && !Self::FORMAT.is_guard(value)
+                && self.tables().swap_of(value).is_none()
                 && self.tables().counted(value).is_some();
             if !is_page || result.is_err() {
                 return;

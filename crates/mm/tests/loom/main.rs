@@ -41,12 +41,14 @@ mod rmap {
 }
 mod reclaim {
     mod lazyfree;
+    mod page_out;
 }
 mod fault {
     mod engine;
     mod guard;
     mod pin;
     mod sharing;
+    mod swap;
 }
 mod probe {
     mod probes;

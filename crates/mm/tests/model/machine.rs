@@ -328,6 +328,13 @@ impl Model {
         }
     }
 
+    /// Returns the frame at an address from [`PhysicalMemory::pointer`].
+    pub fn frame_at(&self, at: NonNull<u8>) -> Frame {
+        let frames = 1..=self.places.len() as u64;
+        let found = frames.map(Frame).find(|frame| self.place(*frame) == at);
+        found.expect("an address of a frame")
+    }
+
     fn place(&self, frame: Frame) -> NonNull<u8> {
         NonNull::from(&self.places[index(frame)].0).cast()
     }

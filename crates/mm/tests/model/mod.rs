@@ -16,6 +16,7 @@ mod machine;
 mod processor;
 #[cfg(shuttle)]
 mod schedules;
+mod swap;
 mod world;
 
 #[cfg(loom)]
@@ -24,6 +25,7 @@ pub use machine::{Model, set_cpu, with_lazy_tlbs, with_marks};
 pub use processor::Processor;
 #[cfg(shuttle)]
 pub use schedules::{explore, explore_under, fails};
+pub use swap::Store;
 pub use world::{Space, World};
 
 use faultless_mm::{PROT_READ, PROT_WRITE, flags};

@@ -1,6 +1,6 @@
 //! A machine with one address space, created anew for each execution of a model.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 #[cfg(loom)]
 use loom::thread::{self, JoinHandle};
@@ -15,6 +15,7 @@ use faultless_paging::{LEVELS, table};
 
 use super::machine::{Model, set_cpu};
 use super::processor::Processor;
+use super::swap::Store;
 use super::{FIXED, PAGE, RW};
 
 /// An address space of the machine.
@@ -27,6 +28,7 @@ const FRAMES: usize = if cfg!(loom) { 32 } else { 96 };
 pub struct World {
     space: Space,
     participants: &'static [Participant],
+    store: Mutex<Option<&'static Store>>,
 }
 
 impl World {
@@ -62,12 +64,20 @@ impl World {
         Arc::new(Self {
             space,
             participants,
+            store: Mutex::default(),
         })
     }
 
     /// The address space.
     pub fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// Gives the machine a swap device with `slots` slots, which ends with the world.
+    pub fn swap(&self, slots: u64) -> &'static Store {
+        let store = Store::begin(self.space.memory(), slots);
+        *self.store.lock().unwrap() = Some(store);
+        store
     }
 
     /// Maps pages `first..first + count`.
@@ -166,6 +176,7 @@ impl World {
         let Self {
             space,
             participants,
+            store,
         } = world;
         let memory = space.memory();
         let machine = memory.machine();
@@ -180,6 +191,9 @@ impl World {
             memory.expedite();
         }
         memory.drain();
+        if let Some(store) = store.into_inner().unwrap() {
+            store.end();
+        }
         assert_eq!(memory.deferred(), 0, "deferred without readers");
         assert_eq!(machine.used_frames(), 0, "frames were lost or found");
         let participants = std::ptr::from_ref(participants).cast_mut();

@@ -76,11 +76,11 @@ impl Uses {
                 MOST_USES.. => return Err(NotAdded::TooMany),
                 _ => {}
             }
-            // Relaxed: nothing is read through the count. As a read-modify-write it continues the release
-            // sequence of each `remove`.
+            // Acquire: pairs with `free`, and the allocation after it continues that release sequence. A caller
+            // without a use of its own sees that an earlier page of the slot was discarded.
             let add =
                 self.0
-                    .compare_exchange_weak(uses, uses + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    .compare_exchange_weak(uses, uses + 1, Ordering::Acquire, Ordering::Relaxed);
             match add {
                 Ok(_) => return Ok(()),
                 Err(now) => uses = now,

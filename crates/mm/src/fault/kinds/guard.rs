@@ -160,7 +160,14 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Retry::EntryClaimed);
         }
         // Once the claim is validated the table stays: it is not empty from here on.
-        txn.claim(at.entry, at.value, || at.validate())?.keep();
+        let claim = txn.claim(at.entry, at.value, || at.validate())?;
+        match self.tables().swap_of(at.value) {
+            Some(swapped) => {
+                claim.publish(Self::FORMAT.guard);
+                self.tables().drop_swap(&swapped);
+            }
+            None => claim.keep(),
+        }
         Ok(Some(at.value))
     }
 

@@ -7,3 +7,4 @@ pub(crate) mod device;
 pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod stack;
+pub(crate) mod swap;

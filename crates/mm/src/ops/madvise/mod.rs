@@ -11,6 +11,7 @@
 
 mod dont_need;
 mod flags;
+mod page_out;
 mod remove;
 
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
@@ -169,8 +170,12 @@ impl<M: Machine> AddressSpace<M> {
             advice::POPULATE_READ => self.populate(pages, Access::Read),
             advice::POPULATE_WRITE => self.populate(pages, Access::Write),
             advice::REMOVE => self.remove(pages),
-            // Nothing to read ahead; no swap; or not allowed at all.
-            advice::WILLNEED | advice::COLD | advice::PAGEOUT | advice::COLLAPSE => {
+            advice::PAGEOUT => {
+                page_out::page_out(self, pages);
+                self.over_mapped(pages, what, |_| Ok(()))
+            }
+            // Nothing to read ahead; or not allowed at all.
+            advice::WILLNEED | advice::COLD | advice::COLLAPSE => {
                 self.over_mapped(pages, what, |_| Ok(()))
             }
             _ => self.change_flags(pages, what),

@@ -34,8 +34,7 @@ pub(crate) enum RssKind {
     File,
     /// Pages of shared memory without a file.
     SharedMemory,
-    /// Pages that were written out; nothing writes any yet.
-    #[expect(dead_code, reason = "the slot of a later kind")]
+    /// Entries of pages that were swapped out.
     Swap,
     /// Page tables.
     Table,

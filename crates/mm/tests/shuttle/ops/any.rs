@@ -1,4 +1,4 @@
-//! Random operations of all kinds on the same few pages, by several threads, with files, forks, migration,
+//! Random operations of all kinds on the same few pages, by several threads, with files, forks, migration, swap,
 //! truncation, failing allocations and changing policies.
 //!
 //! Nothing panics or hangs, and no invariant is broken (`World::finish`). After the last unmap no page and no
@@ -80,7 +80,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
     let more = other % 8 * PAGE + PAGE;
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
     // Errors are effects of the other threads.
-    let _ = match rng.gen_range(0..27) {
+    let _ = match rng.gen_range(0..30) {
         0..=4 => space.munmap(at, length),
         5 | 6 => space.mmap(at, length, RW, FIXED).map(drop),
         7 => space
@@ -96,6 +96,9 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
             space.mremap(at, length, length, stays, 0).map(drop)
         }
         12 | 13 => space.fork().map(|child| {
+            if one {
+                let _ = child.madvise(at, length, advice::PAGEOUT);
+            }
             child.destroy();
         }),
         14 => space.mmap(0, length, RW, ANYWHERE).and_then(|new| {
@@ -107,6 +110,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
             Ok(())
         }
         16 => space.madvise(at, length, advice::DONTNEED),
+        26..=28 => space.madvise(at, length, advice::PAGEOUT),
         17 if one => space.madvise(at, length, advice::GUARD_INSTALL),
         17 => space.madvise(at, length, advice::FREE),
         18 if one => {
@@ -178,6 +182,7 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     world.map(first, PAGES / 2, RW);
     (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
     world.space().set_brk(40 * PAGE);
+    world.swap(12);
     let memory = world.space().memory();
     let store = MemoryObject::new(memory, File::PAGES * PAGE, None, 0).unwrap();
     let inode = Mutex::new(());

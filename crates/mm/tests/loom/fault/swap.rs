@@ -1,0 +1,79 @@
+//! Loom models of faults on swapped pages: whatever else happens to the page and its slot, a load sees what the
+//! page held at some moment since it began (rule R4), and no use of a slot is lost.
+//!
+//! At most three preemptions in the quick form.
+
+use crate::model::{PAGE, RW, World, explore};
+use faultless_mm::{Policy, advice};
+use faultless_sync::{Mutant, with_flaw};
+
+const OLD: u64 = 7;
+const NEW: u64 = 9;
+
+/// CPU 1 loads a swapped page, while CPU 0 brings it back, changes it, and swaps it out again: to the same slot,
+/// the only one, if that is free.
+fn the_slot_is_used_again(policy: Policy) {
+    explore(Some(3), move || {
+        let world = World::new(2, policy);
+        world.swap(1);
+        world.map(0, 1, RW);
+        world.cpu().store(0, OLD).unwrap();
+        world.space().madvise(0, PAGE, advice::PAGEOUT).unwrap();
+        let reader = world.run(1, |cpu| cpu.load(0).unwrap());
+        world.cpu().store(0, NEW).unwrap();
+        world.space().madvise(0, PAGE, advice::PAGEOUT).unwrap();
+        let seen = reader.join().unwrap();
+        assert!(seen == OLD || seen == NEW, "{seen}");
+        assert_eq!(world.cpu().load(0), Ok(NEW), "old content is back");
+        world.finish();
+    });
+}
+
+#[test]
+fn a_slot_that_is_used_again_brings_no_old_content() {
+    let all = Policy::ALL.iter();
+    all.for_each(|&policy| the_slot_is_used_again(policy));
+}
+
+#[test]
+#[should_panic]
+fn broken_slot_not_held() {
+    with_flaw(Mutant::SlotNotHeld, || {
+        the_slot_is_used_again(Policy::Speculative);
+    });
+}
+
+/// Both CPUs load a swapped page, and one stores.
+#[test]
+fn two_faults_bring_it_back_once() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.swap(2);
+        world.map(0, 1, RW);
+        world.cpu().store(0, OLD).unwrap();
+        world.space().madvise(0, PAGE, advice::PAGEOUT).unwrap();
+        let writer = world.run(1, |cpu| cpu.store(0, NEW).unwrap());
+        let seen = world.cpu().load(0).unwrap();
+        assert!(seen == OLD || seen == NEW, "{seen}");
+        writer.join().unwrap();
+        assert_eq!(world.cpu().load(0), Ok(NEW), "a store is lost");
+        world.finish();
+    });
+}
+
+/// A fork beside a fault on a swapped page: the child has its content.
+#[test]
+fn beside_fork() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.swap(2);
+        world.map(0, 1, RW);
+        world.cpu().store(0, OLD).unwrap();
+        world.space().madvise(0, PAGE, advice::PAGEOUT).unwrap();
+        let writer = world.run(1, |cpu| cpu.store(0, NEW).unwrap());
+        let child = world.space().fork().unwrap();
+        writer.join().unwrap();
+        assert_eq!(world.cpu().load(0), Ok(NEW), "a store is lost");
+        world.finish_with(vec![child]);
+    });
+}
