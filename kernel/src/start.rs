@@ -101,6 +101,7 @@ extern "C" fn run() -> ! {
         refuse(format_args!("{TOO_LITTLE}"));
     }
     trace::begin(&run.record).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    memory::swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
     heap::failing::begin(run.heap_fail);
     verify::begin(run.verify).unwrap_or_else(|error| refuse(format_args!("{error}")));
     exec::first::begin(run);

@@ -7,11 +7,10 @@ use clap::Args;
 use super::{GivenArguments, ProgramArguments, Resources};
 use crate::compare::Series;
 use crate::report::Destination;
-use crate::swap::Swap;
 
 const EXAMPLES: &str = "\
 A workload that says nothing with 1 CPU (fork_stall) runs only if it is named, and then with 2. Those
-that need swap (forceswap_1, forceswap_64) have 512M of it, and run only if they are named.
+that need swap (forceswap_1, forceswap_64) have 512M of it.
 With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
 runs alternate, and the ratio is the median of the pairs, with its spread. A program that prints
 'N records/s', 'average:N' or 'N ns/op' is compared by that figure, any other by its whole run.
@@ -37,6 +36,8 @@ Examples:
     after_help = EXAMPLES,
     mut_arg("cpus", |arg| arg.help("Number of CPUs of each machine").default_value("1")),
     mut_arg("memory", |arg| arg.help("Memory of each machine: bytes, or with K, M or G")),
+    mut_arg("swap", |arg| arg.conflicts_with("suite").help("Give each machine swap of this size, in compressed \
+        memory (LZ4; in Linux zram); 'SIZE:disk': Linux alone gets it on a block device in memory")),
     mut_arg("timeout", |arg| arg.help("Stop a run after this many seconds").default_value("600")),
 )]
 pub struct CompareArguments {
@@ -51,11 +52,6 @@ pub struct CompareArguments {
     /// What each machine may use.
     #[command(flatten)]
     pub resources: Resources,
-
-    /// Give each machine swap of this size, in memory that is compressed (zram, LZ4); 'SIZE:disk': on a block
-    /// device in memory, without compression. Our kernel has none yet, so that only Linux runs
-    #[arg(long, value_name = "SIZE[:zram|:disk]", conflicts_with = "suite")]
-    pub swap: Option<Swap>,
 
     /// What the program is given on each side.
     #[command(flatten)]

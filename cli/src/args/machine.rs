@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::machine::{Accel, Added, Files, MachineKind, Variable};
 use crate::size::Size;
+use crate::swap::Swap;
 
 /// What a run may use. A command with other defaults sets them by `mut_arg`.
 #[derive(Args, Clone, Copy, Debug)]
@@ -20,6 +21,10 @@ pub struct Resources {
     /// Memory of the machine: bytes, or with K, M or G
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub memory: Size,
+
+    /// Give the machine swap of this size, in compressed memory: bytes before compression, or with K, M or G
+    #[arg(long, value_name = "SIZE")]
+    pub swap: Option<Swap>,
 
     /// Stop the program after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]

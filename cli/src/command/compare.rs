@@ -129,7 +129,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
             name: name.to_string_lossy().into_owned(),
             program: arguments.program.words.clone(),
             from_cpus: 1,
-            swap: arguments.swap,
+            swap: arguments.resources.swap,
         }]);
     }
     ensure!(
@@ -146,10 +146,9 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     let seconds = SECONDS[usize::from(arguments.quick)];
     let cpus = arguments.resources.cpus;
-    // A workload that needs more CPUs, or swap, gets them if it is named.
+    // A workload that needs more CPUs gets them if it is named.
     let entries = SUITE.iter().filter(|entry| {
-        let is_plain = entry.from_cpus <= cpus && entry.swap().is_none();
-        chosen(entry.name) && (is_plain || !arguments.only.is_empty())
+        chosen(entry.name) && (entry.from_cpus <= cpus || !arguments.only.is_empty())
     });
     Ok(entries
         .map(|entry| entry.job(cpus.max(entry.from_cpus), seconds))

@@ -74,7 +74,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         policy,
         cpus: arguments.on.resources.cpus,
         memory: arguments.on.resources.memory,
-        swap: None,
+        swap: arguments.on.resources.swap,
         accel: arguments.on.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.on.resources.timeout,
         list_unknown: arguments.on.list_unknown,

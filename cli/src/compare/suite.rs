@@ -237,8 +237,6 @@ pub const SUITE: &[Entry] = &[
 
 impl Entry {
     /// The swap of its machines: `forceswap` measures it, and nothing else needs any.
-    ///
-    /// Our kernel has none yet. So a workload with swap runs only if it is named, and then in Linux alone.
     pub fn swap(&self) -> Option<Swap> {
         self.line.starts_with("forceswap ").then_some(SWAP)
     }

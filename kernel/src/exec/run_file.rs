@@ -24,6 +24,8 @@ pub struct RunFile {
     pub record: trace::Wish,
     /// Every N-th allocation on the kernel heap fails; 0 for none.
     pub heap_fail: u64,
+    /// Bytes of compressed memory to swap to; 0 for none.
+    pub swap: u64,
     /// Whether and when to verify.
     pub verify: verify::Wish,
 }
@@ -52,6 +54,7 @@ impl RunFile {
             cpus: None,
             record: trace::Wish::default(),
             heap_fail: 0,
+            swap: 0,
             verify: verify::Wish::default(),
         };
         for field in text
@@ -86,6 +89,11 @@ impl RunFile {
                 }
                 b"heap-fail" => {
                     run.heap_fail = number(value).ok_or("`heap-fail=` is not a number")?;
+                }
+                b"swap" => {
+                    let size = value.strip_prefix(b"zram:");
+                    let size = size.ok_or("`swap=` is not zram, the only swap that there is")?;
+                    run.swap = number(size).ok_or("the size in `swap=` is not a number")?;
                 }
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {

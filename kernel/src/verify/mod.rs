@@ -23,6 +23,7 @@ use crate::arch::{TrapFrame, time};
 use crate::console::Port;
 use crate::files;
 use crate::memory::machine::{Purpose, frames, memory};
+use crate::memory::swap;
 use crate::process::{FIRST, alarm, family};
 use crate::report::refuse;
 use crate::sched::thread::Thread;
@@ -65,7 +66,7 @@ enum Moment {
 }
 
 /// The uses of frames, by their names in the report.
-const NAMES: [(&str, Use); 14] = [
+const NAMES: [(&str, Use); 15] = [
     ("free", Use::FREE),
     ("cached", Use::CACHED),
     ("zeroed", Use::ZEROED),
@@ -78,6 +79,7 @@ const NAMES: [(&str, Use); 14] = [
     ("stacks", Use::of_port(Purpose::Stack as u32)),
     ("files", Use::FILE),
     ("pinned", Use::PINNED),
+    ("swap", Use::SWAP),
     ("pipes", Use::of_port(Purpose::Pipe as u32)),
     ("trace", Use::of_port(Purpose::Trace as u32)),
 ];
@@ -200,6 +202,11 @@ fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
     for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
         audit.enter_all_of_port(purpose as u32);
     }
+    let mut entered = Ok(());
+    swap::for_each_frame(&mut |frame| {
+        entered = entered.and_then(|()| audit.enter(frame, Use::SWAP));
+    });
+    entered?;
     if moment == Moment::Any {
         // Sleeping threads may hold pipes to which nothing else refers.
         audit.enter_all_of_port(Purpose::Pipe as u32);

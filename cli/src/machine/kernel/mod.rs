@@ -31,6 +31,7 @@ use crate::plan::Need;
 use crate::program::Program;
 use crate::show::Sink;
 use crate::size::Size;
+use crate::swap::SwapDevice;
 use channel::Channel;
 use control::Report;
 use guest_memory::{GuestMemory, GuestRings, Places};
@@ -136,13 +137,15 @@ impl System {
         })
     }
 
-    /// Refuses swap in our kernel. A kernel that has it reads the field `swap` of `/.faultless/run`, which is
-    /// written already (`initramfs.rs`).
+    /// Refuses the kinds of swap that our kernel does not have. It reads the field `swap` of `/.faultless/run`.
     fn check_swap(&self, request: &Request) -> Result<()> {
+        let is_disk = request
+            .swap
+            .is_some_and(|swap| swap.device == SwapDevice::Disk);
         let is_ours = self.init.is_none();
         ensure!(
-            !is_ours || request.swap.is_none(),
-            "our kernel has no swap yet"
+            !is_ours || !is_disk,
+            "our kernel has no disk yet: use --swap SIZE, compressed memory"
         );
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::arch::{cpu, interrupts, random, time};
 use crate::errno::Errno;
 use crate::files::source::{self, Kind};
 use crate::heap;
-use crate::memory::{self, Counter, machine, stacks};
+use crate::memory::{self, Counter, machine, stacks, swap};
 use crate::syscall::identity;
 
 /// A file.
@@ -114,6 +114,8 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     text.line(format_args!("pgfault {faults}"))?;
     for (name, counter) in [
         ("pgmajfault", Counter::MajorFaults),
+        ("pswpin", Counter::SwapIn),
+        ("pswpout", Counter::SwapOut),
         ("speculative_pgfault", Counter::Spf),
         ("pgreuse", Counter::Reuses),
         ("pglazyfree", Counter::LazyFree),
@@ -143,6 +145,7 @@ fn file_pages() -> u64 {
 
 fn meminfo(text: &mut Text) -> Result<(), Errno> {
     let (total, free) = machine::sizes();
+    let (swap_total, swap_free) = swap::sizes();
     let files = file_pages() * 4;
     let heap = heap::sizes();
     for (name, amount) in [
@@ -152,8 +155,8 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("Buffers:", 0),
         ("Cached:", files),
         ("SwapCached:", 0),
-        ("SwapTotal:", 0),
-        ("SwapFree:", 0),
+        ("SwapTotal:", swap_total >> 10),
+        ("SwapFree:", swap_free >> 10),
         ("Shmem:", files),
         // The memory taken by the heap, and the part in use. The heap's first piece, taken at boot, counts
         // only in the latter.

@@ -67,8 +67,8 @@ impl Sum {
             ("FilePmdMapped", 0),
             ("Shared_Hugetlb", 0),
             ("Private_Hugetlb", 0),
-            ("Swap", 0),
-            ("SwapPss", 0),
+            ("Swap", usage.swapped),
+            ("SwapPss", usage.share_swapped.bytes()),
             ("Locked", self.locked),
         ] {
             kilobytes(text, name, bytes)?;

@@ -88,7 +88,7 @@ fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
         ("VmExe", own_code),
         ("VmLib", totals.code - own_code),
         ("VmPTE", rss.tables),
-        ("VmSwap", 0),
+        ("VmSwap", rss.swapped),
     ] {
         text.line(format_args!("{name}:\t{:8} kB", pages * 4))?;
     }
