@@ -170,10 +170,7 @@ impl<M: Machine> AddressSpace<M> {
             advice::POPULATE_READ => self.populate(pages, Access::Read),
             advice::POPULATE_WRITE => self.populate(pages, Access::Write),
             advice::REMOVE => self.remove(pages),
-            advice::PAGEOUT => {
-                page_out::page_out(self, pages);
-                self.over_mapped(pages, what, |_| Ok(()))
-            }
+            advice::PAGEOUT => page_out::page_out(self, pages),
             // Nothing to read ahead; or not allowed at all.
             advice::WILLNEED | advice::COLD | advice::COLLAPSE => {
                 self.over_mapped(pages, what, |_| Ok(()))

@@ -14,15 +14,14 @@ use crate::ops::madvise::advice;
 use crate::reclaim::page_out::{Batch, take_batch, write};
 use crate::space::AddressSpace;
 
-/// Swaps out the mapped pages of `pages`, as far as the advice is allowed there. Ends early if no device takes pages
-/// any more, or if the caller was killed.
-pub(super) fn page_out<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
-    if !space.memory().swap.is_on() {
-        return;
-    }
+/// Swaps out the mapped pages of `pages`. Ends early if no device takes pages any more, or if the caller was killed.
+///
+/// # Errors
+/// Those of the advice ([`AddressSpace::over_mapped`]).
+pub(super) fn page_out<M: Machine>(space: &AddressSpace<M>, pages: Pages) -> Result<(), Errno> {
     let machine = space.machine();
-    let mut at = space.tables().first_table(pages.start, pages.end);
-    while at < pages.end {
+    let (mut result, mut at, mut has_seen_all) = (Ok(()), pages.start, true);
+    while space.memory().swap.is_on() && !machine.fatal_signal_pending() {
         // Part of one table: what a batch does not take is looked at again.
         let table_end = (at | (ENTRIES as u64 - 1)) + 1;
         let part = Pages::new(at, pages.end.min(table_end));
@@ -36,14 +35,25 @@ pub(super) fn page_out<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
         });
         let batch = batch.into_inner();
         let is_taken = write(space, &batch);
-        let is_refused = allowed.is_err_and(|error| error != Errno::ENOMEM);
-        let (true, false, Some(next)) = (is_taken, is_refused, batch.next) else {
-            return;
-        };
-        if machine.fatal_signal_pending() {
-            return;
+        match allowed {
+            Ok(()) => {}
+            // Holes do not end it.
+            Err(Errno::ENOMEM) => result = allowed,
+            Err(_) => return allowed,
         }
+        let Some(next) = batch.next.filter(|_| is_taken) else {
+            break;
+        };
         at = space.tables().first_table(next, pages.end);
+        has_seen_all &= at == next;
+        if at == pages.end && has_seen_all {
+            return result;
+        }
+        if at == pages.end {
+            break;
+        }
         cond_resched(machine);
     }
+    // What has no table, and what is left, may have holes, or mappings that do not allow it.
+    space.over_mapped(pages, advice::PAGEOUT, |_| Ok(()))
 }
