@@ -1,0 +1,121 @@
+//! Slots: their allocation, and their uses.
+//!
+//! *Writes*: what `faultless-swap` says for slots.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{Frame, SwapEntry};
+use faultless_swap::{DeviceError, Page, SlotPage, SwapDevice};
+use faultless_sync::{Mutant, mutant};
+
+use super::SwapArea;
+use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+
+/// A use of a slot.
+pub(crate) struct HeldSlot {
+    pub(crate) entry: SwapEntry,
+}
+
+/// What a slot's last use discards: what the device has, or the frame in which the page was kept.
+struct Content<'a, M: Machine> {
+    memory: &'a Memory<M>,
+    area: &'a SwapArea<M>,
+}
+
+impl<M: Machine> SwapDevice for Content<'_, M> {
+    fn slots(&self) -> u64 {
+        self.area.device.slots()
+    }
+    fn write(&self, slot: u64, page: &Page) -> Result<(), DeviceError> {
+        self.area.device.write(slot, page)
+    }
+    fn read(&self, slot: u64, page: &mut Page) -> Result<(), DeviceError> {
+        self.area.device.read(slot, page)
+    }
+    fn discard(&self, slot: u64) {
+        match self.area.pages.get(slot) {
+            // Taken back before it had a page.
+            SlotPage::NotWritten => return,
+            SlotPage::Written => self.area.device.discard(slot),
+            SlotPage::Kept(frame) => self.memory.free_swapped(frame),
+        }
+        self.area.pages.set(slot, SlotPage::NotWritten);
+    }
+    fn is_fast(&self) -> bool {
+        self.area.device.is_fast()
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Allocates a slot for a page that is about to be written, with a use for its entry and one for the
+    /// write.
+    pub(crate) fn allocate_slot(&self) -> Option<SwapEntry> {
+        for (device, area) in (0..).zip(self.swap.all()) {
+            let Some(slot) = area.slots.allocate() else {
+                continue;
+            };
+            let entry = SwapEntry {
+                device,
+                slot,
+                is_exclusive: true,
+                is_soft_dirty: true,
+                reports_writes: false,
+            };
+            if area.slots.add_use(slot).is_ok() {
+                return Some(entry);
+            }
+            self.drop_slot_use(&entry);
+        }
+        None
+    }
+
+    /// Frees a slot that was allocated, and that no entry has named yet.
+    pub(crate) fn take_back_slot(&self, entry: &SwapEntry) {
+        self.drop_slot_use(entry);
+        self.drop_slot_use(entry);
+    }
+
+    /// Adds the use of an entry that names the same slot as another one. Returns whether there was room for it.
+    pub(crate) fn share_slot(&self, entry: &SwapEntry) -> bool {
+        let area = self.swap.area(entry.device);
+        area.is_some_and(|area| area.slots.add_use(entry.slot).is_ok())
+    }
+
+    /// Adds a use of the slot that an entry names, or named. `None`: the slot is free now.
+    pub(crate) fn hold_slot(&self, entry: &SwapEntry) -> Option<HeldSlot> {
+        let is_used = self.share_slot(entry);
+        if is_used && mutant(Mutant::SlotNotHeld) {
+            self.drop_slot_use(entry);
+        }
+        is_used.then_some(HeldSlot { entry: *entry })
+    }
+
+    /// Drops the use of a held slot.
+    pub(crate) fn release_slot(&self, held: HeldSlot) {
+        if !mutant(Mutant::SlotNotHeld) {
+            self.drop_slot_use(&held.entry);
+        }
+    }
+
+    /// Drops a use of a slot, and frees the slot with the last.
+    pub(crate) fn drop_slot_use(&self, entry: &SwapEntry) {
+        if let Some(area) = self.swap.area(entry.device) {
+            let content = Content { memory: self, area };
+            area.slots.remove_use(entry.slot, &content);
+        }
+    }
+
+    /// Frees the frame of a page that was swapped out.
+    pub(super) fn free_swapped(&self, frame: Frame) {
+        let source = self.machine().frames();
+        if source.descriptor(frame).unmap() {
+            source.free(self.machine().cpu(), frame);
+        }
+    }
+
+    /// Returns the uses of a slot.
+    pub(crate) fn slot_uses(&self, entry: &SwapEntry) -> u64 {
+        let area = self.swap.area(entry.device);
+        area.map_or(0, |area| area.slots.uses(entry.slot).into())
+    }
+}
