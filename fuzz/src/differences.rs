@@ -214,8 +214,8 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: "reclaimed",
-        what: "`MADV_PAGEOUT` reclaims nothing",
-        why: "there is no swap yet; Linux reclaims lazily freed pages (`MADV_FREE`), without swap, too",
+        what: "`MADV_PAGEOUT` swaps out private anonymous pages that one entry maps, and nothing else",
+        why: "pages that a fork shares, shared memory and lazily freed pages are not reclaimed yet",
         how: How::Avoided,
     },
     Difference {
