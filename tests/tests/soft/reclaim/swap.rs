@@ -6,10 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_mm::{
-    AddressSpace, Counter, DeviceError, Policy, SlotCache, SwapDevice, Taken, advice, flags,
-    remap_flags,
+    AddressSpace, Counter, DeviceError, Opened, Policy, Probe, SlotCache, SwapDevice, Taken,
+    advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
+use faultless_tests::file_injection::File;
 use faultless_tests::{available, machine, verify_and_destroy};
 
 const PAGE: u64 = 4096;
@@ -440,6 +441,32 @@ fn pagemap_and_usage_tell_what_was_swapped_out() {
         let usage = space.usage(page(0)..page(4));
         assert_eq!((usage.swapped, usage.resident), (2 * PAGE, 2 * PAGE));
         assert_eq!((space.rss().swapped, store.used()), (2, 2));
+        sound(&[space]);
+    });
+}
+
+/// A breakpoint lies in a private copy of a file's page, which is swapped out like other anonymous pages.
+#[test]
+fn a_breakpoint_in_a_swapped_copy_ends_with_its_probe() {
+    const BYTE: u64 = 2 * PAGE + 8;
+    each_policy(2, 32, |cpu, space, _, store| {
+        let file = File::of_device(cpu, 8);
+        let opened = Opened {
+            store: Ok(&file.store),
+            offset: 0,
+            file: 3,
+            writable: true,
+        };
+        let how = flags::PRIVATE | flags::FIXED;
+        assert_eq!(space.mmap_object(AT, 8 * PAGE, 5, how, &opened), Ok(AT));
+        let original = cpu.load_u8(AT + BYTE).unwrap();
+        let probe = Probe::register(&file.store, BYTE, 0xcc, BYTE).unwrap();
+        assert_eq!(cpu.load_u8(AT + BYTE), Ok(0xcc));
+        page_out(space, 0, 8);
+        assert_eq!(store.used(), 1);
+        sound(&[space]);
+        drop(probe);
+        assert_eq!(cpu.load_u8(AT + BYTE), Ok(original));
         sound(&[space]);
     });
 }
