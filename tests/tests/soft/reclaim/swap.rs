@@ -1,12 +1,13 @@
 //! Pages that are swapped out and come back, under every policy: what they hold, what it costs, and what other
 //! operations make of them.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_mm::{
-    AddressSpace, Counter, DeviceError, Opened, Policy, Probe, SlotCache, SwapDevice, Taken,
+    AddressSpace, Counter, DeviceError, Errno, Opened, Policy, Probe, SlotCache, SwapDevice, Taken,
     advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
@@ -469,4 +470,55 @@ fn a_breakpoint_in_a_swapped_copy_ends_with_its_probe() {
         assert_eq!(cpu.load_u8(AT + BYTE), Ok(original));
         sound(&[space]);
     });
+}
+
+/// One allocation fails, or one and all that follow, at each place in a fork and in the loads that bring pages back.
+/// Nothing is lost: afterwards both sides have every page.
+#[test]
+fn no_page_is_lost_where_an_allocation_fails() {
+    const PAGES: u64 = 3;
+    for is_lasting in [false, true] {
+        let has_failed = Cell::new(true);
+        for allocation in 0.. {
+            if !has_failed.get() {
+                assert!(allocation > 3, "too few allocations");
+                break;
+            }
+            each_policy(2, 32, |cpu, space, memory, store| {
+                map(cpu, PAGES);
+                page_out(space, 0, PAGES);
+                let machine = memory.machine();
+                match is_lasting {
+                    false => machine.fail_in(Some(allocation)),
+                    true => machine.fail_from(Some(allocation)),
+                }
+                let child = space.fork();
+                let seen: Vec<_> = (0..PAGES).map(|number| cpu.load(page(number))).collect();
+                has_failed.set(match is_lasting {
+                    false => machine.has_failed(),
+                    true => child.is_err() || seen.contains(&Err(Trap::OutOfMemory)),
+                });
+                machine.fail_in(None);
+                machine.fail_from(None);
+                for (number, seen) in (0..).zip(seen) {
+                    assert!(matches!(seen, Err(Trap::OutOfMemory)) || seen == Ok(number + 1));
+                    assert_eq!(cpu.load(page(number)), Ok(number + 1));
+                }
+                match child {
+                    Ok(child) => {
+                        sound(&[space, &child]);
+                        on_another(&child, |cpu| {
+                            for number in 0..PAGES {
+                                assert_eq!(cpu.load(page(number)), Ok(number + 1));
+                            }
+                        });
+                        child.destroy();
+                    }
+                    Err(error) => assert_eq!(error, Errno::ENOMEM),
+                }
+                assert_eq!(store.used(), 0);
+                sound(&[space]);
+            });
+        }
+    }
 }
