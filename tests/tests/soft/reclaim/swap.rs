@@ -522,3 +522,27 @@ fn no_page_is_lost_where_an_allocation_fails() {
         }
     }
 }
+
+#[test]
+fn pages_that_will_be_needed_come_back() {
+    each_policy(2, 32, |cpu, space, memory, store| {
+        map(cpu, 100);
+        page_out(space, 0, 100);
+        let advised = space.madvise(page(10), 80 * PAGE, advice::WILLNEED);
+        assert_eq!((advised, store.used()), (Ok(()), 20));
+        let faults = during(memory, Counter::Faults, || {
+            for number in 10..90 {
+                cpu.store(page(number) + 8, 1).unwrap();
+                assert_eq!(cpu.load(page(number)), Ok(number + 1));
+            }
+        });
+        assert_eq!(faults, 0);
+        // What cannot be read is no error yet.
+        store.broken.store(1, Ordering::Relaxed);
+        assert_eq!(space.madvise(page(0), 10 * PAGE, advice::WILLNEED), Ok(()));
+        assert!(cpu.load(page(0)).is_err());
+        store.broken.store(0, Ordering::Relaxed);
+        assert_eq!(cpu.load(page(0)), Ok(1));
+        sound(&[space]);
+    });
+}

@@ -6,13 +6,15 @@
 //! Advice about a mapping's future becomes attributes of it ([`crate::ops::madvise::flags`]). Other advice
 //! changes no mapping, and faults continue beside it. `MADV_DONTNEED` ([`crate::ops::madvise::dont_need`]),
 //! `MADV_FREE` ([`crate::reclaim::lazyfree`]) and guards ([`crate::fault::kinds::guard`]) work on entries;
-//! `MADV_POPULATE_*` are ordinary faults. Advice about swap, huge pages and merging of equal pages is accepted
-//! as on Linux, and has no effect yet.
+//! `MADV_POPULATE_*` are ordinary faults. `MADV_PAGEOUT` and `MADV_WILLNEED` swap pages out
+//! and back. `MADV_COLD`, and advice about huge pages and merging of equal pages, is accepted as on Linux, and has no
+//! effect yet.
 
 mod dont_need;
 mod flags;
 mod page_out;
 mod remove;
+mod will_need;
 
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
 use faultless_trace::Kind;
@@ -171,10 +173,15 @@ impl<M: Machine> AddressSpace<M> {
             advice::POPULATE_WRITE => self.populate(pages, Access::Write),
             advice::REMOVE => self.remove(pages),
             advice::PAGEOUT => page_out::page_out(self, pages),
-            // Nothing to read ahead; or not allowed at all.
-            advice::WILLNEED | advice::COLD | advice::COLLAPSE => {
-                self.over_mapped(pages, what, |_| Ok(()))
+            advice::WILLNEED => {
+                let result = self.over_mapped(pages, what, |_| Ok(()));
+                if matches!(result, Ok(()) | Err(Errno::ENOMEM)) {
+                    self.bring_back(pages);
+                }
+                result
             }
+            // Of no effect yet, or not allowed at all.
+            advice::COLD | advice::COLLAPSE => self.over_mapped(pages, what, |_| Ok(())),
             _ => self.change_flags(pages, what),
         }
     }
