@@ -49,6 +49,12 @@ impl Row {
         self
     }
 
+    /// Gives the machine swap of this size.
+    fn with_swap(mut self, size: &str) -> Self {
+        self.options.extend(["--swap".to_owned(), size.to_owned()]);
+        self
+    }
+
     fn that_exits_with(mut self, exit: i32) -> Self {
         self.exit = exit;
         self
@@ -162,7 +168,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 29] = [
+const SUITE: [(&str, &str); 31] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
@@ -192,6 +198,8 @@ const SUITE: [(&str, &str); 29] = [
     ("pipe1", "pipe1 -t {cpus}"),
     ("context_switch_threads", "context_switch1 -t {cpus}"),
     ("context_switch_processes", "context_switch1 -P -t {cpus}"),
+    ("forceswap_1", "forceswap {cpus} 500 1"),
+    ("forceswap_64", "forceswap {cpus} 20 64"),
 ];
 
 #[test]
@@ -207,11 +215,14 @@ fn the_suite_and_guard() {
         let mut words: Vec<_> = line.split(' ').collect();
         let short: &[&str] = match words[0] {
             "ebizzy" => &["-S", "1"],
-            "fork_stall" => &[],
+            "fork_stall" | "forceswap" => &[],
             _ => &["-s", "1", "-m", "250"],
         };
         words.extend(short);
-        Row::new(name, &words)
+        match words[0] {
+            "forceswap" => Row::new(name, &words).with_swap("64M"),
+            _ => Row::new(name, &words),
+        }
     };
     let mut rows: Vec<_> = SUITE.into_iter().map(row).collect();
     rows.push(Row::new("guard", &["guard", "-r", "50"]));
