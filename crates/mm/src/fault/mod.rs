@@ -256,7 +256,7 @@ impl<M: Machine> AddressSpace<M> {
             // The mapping allows what the entry does not: a writer is changing it.
             Pte::Page(_) | Pte::Hidden(_) => return Err(Retry::MappingChanged),
             Pte::Guard => return self.meet_guard(&at, mode, page),
-            Pte::Swap(swapped) => match self.swap_in(&at, page, access, &swapped, prepared)? {
+            Pte::Swap(_) => match self.swap_in(&at, page, access, prepared)? {
                 Outcome::Resolved => {}
                 error => return Ok(self.fails(mode, error)),
             },

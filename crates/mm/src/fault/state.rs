@@ -205,6 +205,14 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Drops the use of a slot whose page the frame no longer holds.
     #[inline]
     fn forget_slot(&mut self) {
+        if self.slot.is_some() {
+            self.release_slot();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_slot(&mut self) {
         if let Some(slot) = self.slot.take() {
             self.memory.release_slot(slot);
         }

@@ -127,15 +127,11 @@ fn free_pages<M: Machine>(memory: &Memory<M>, entries: &[Entry]) -> u64 {
         }
         for entry in line {
             let value = entry.load();
-            if value != 0
-                && !format.is_present(value)
-                && let Pte::Swap(swapped) = format.decode(value, 0)
-            {
-                memory.drop_slot_use(&swapped);
+            if value == 0 || !format.is_present(value) && drop_swapped(memory, value) {
                 continue;
             }
             let frame = format.frame(value);
-            if value == 0 || format.is_guard(value) || format.is_device(value) || frame == zero {
+            if format.is_guard(value) || format.is_device(value) || frame == zero {
                 continue;
             }
             pages += 1;
@@ -145,4 +141,17 @@ fn free_pages<M: Machine>(memory: &Memory<M>, entries: &[Entry]) -> u64 {
         }
     }
     pages
+}
+
+/// Drops the use of an entry that names a swap slot. Returns whether it does.
+#[cold]
+#[inline(never)]
+fn drop_swapped<M: Machine>(memory: &Memory<M>, value: u64) -> bool {
+    match M::Format::FORMAT.decode(value, 0) {
+        Pte::Swap(swapped) => {
+            memory.drop_slot_use(&swapped);
+            true
+        }
+        _ => false,
+    }
 }

@@ -31,7 +31,7 @@
 //! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
 use faultless_frames::{FrameSource, NoMemory, Sharing};
-use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, SwapEntry, Table};
+use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};
 use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
 use faultless_trace::{Counter, Kind};
@@ -310,8 +310,8 @@ impl<'a, M: Machine> Fork<'a, M> {
         if value == 0 {
             return Ok(());
         }
-        if let Some(swapped) = self.parent.tables().swap_of(value) {
-            return self.copy_swapped((entry, value), (copy, &swapped), came);
+        if !format.is_present(value) && self.copy_swapped((entry, value), copy, came)? {
+            return Ok(());
         }
         let frame = format.frame(value);
         if frame != zero && !format.is_guard(value) {
@@ -337,17 +337,21 @@ impl<'a, M: Machine> Fork<'a, M> {
         Ok(())
     }
 
-    /// Copies the entry of a page that was swapped out: both name the slot, and neither is exclusive. The table is
-    /// frozen, so that no fault replaces the parent's.
+    /// Copies an entry that is not present, if its page was swapped out: both name the slot, and neither is exclusive.
+    /// The table is frozen, so that no fault replaces the parent's. Returns whether it was.
     #[cold]
+    #[inline(never)]
     fn copy_swapped(
         &self,
         (entry, mut seen): (&Entry, u64),
-        (copy, swapped): (&Entry, &SwapEntry),
+        copy: &Entry,
         came: &mut RssDelta,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<bool, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
-        if !self.parent.memory().share_slot(swapped) {
+        let Some(swapped) = self.parent.tables().swap_of(seen) else {
+            return Ok(false);
+        };
+        if !self.parent.memory().share_slot(&swapped) {
             return Err(NoMemory);
         }
         let shared = loop {
@@ -360,7 +364,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         };
         copy.set(shared);
         came.add(Some(RssKind::Swap));
-        Ok(())
+        Ok(true)
     }
 
     /// Returns a copy, for a page of the child, of a page that is pinned in the parent. No store of the program

@@ -3,8 +3,8 @@
 //! A batch of pages has one flush (rule R2):
 //!
 //! 1. For each page: allocate a slot, claim the entry, validate, and keep the claim. Only pages of anonymous
-//!    memory that this entry alone maps and nothing pins are taken. A claim is waited for only while none is
-//!    held; other operations' entries are passed over.
+//!    memory that this entry alone maps and nothing pins are taken. Entries that other operations have
+//!    claimed are passed over: nothing is waited for while claims are held (rule R9).
 //! 2. Flush once.
 //! 3. Put the slots into the entries, which releases the claims. A fault that comes now waits for the write,
 //!    with nothing held.

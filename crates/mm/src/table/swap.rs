@@ -5,7 +5,7 @@
 //!
 //! *Writes*: the entry, the slot, and the space's page counts on this CPU's line.
 
-use faultless_paging::{Pte, SwapEntry, Value};
+use faultless_paging::{Entry, Pte, SwapEntry, Value};
 
 use crate::base::machine::Machine;
 use crate::table::Tables;
@@ -15,13 +15,33 @@ impl<M: Machine> Tables<M> {
     /// Returns the slot that an entry of the lowest level names, if it does.
     #[inline]
     pub(crate) fn swap_of(&self, value: Value) -> Option<SwapEntry> {
-        if value == 0 || Self::FORMAT.is_present(value) {
-            return None;
+        match value == 0 || Self::FORMAT.is_present(value) {
+            true => None,
+            false => Self::swap_of_absent(value),
         }
+    }
+
+    /// The same for an entry without a page in memory. Apart, so that walks over pages stay small.
+    #[cold]
+    #[inline(never)]
+    fn swap_of_absent(value: Value) -> Option<SwapEntry> {
         match Self::FORMAT.decode(value, 0) {
             Pte::Swap(entry) => Some(entry),
             _ => None,
         }
+    }
+
+    /// Empties an entry that is not present, if it names a slot. Returns whether it is empty now, or has changed (a late
+    /// claim); `None` if it names no slot.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn zap_swapped(&self, entry: &Entry, value: Value) -> Option<bool> {
+        let swapped = self.swap_of(value)?;
+        let is_empty = entry.replace(value, 0).is_ok();
+        if is_empty {
+            self.drop_swap(&swapped);
+        }
+        Some(is_empty)
     }
 
     /// Drops the use of an entry that named a slot, and was replaced.

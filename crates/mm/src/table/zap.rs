@@ -118,11 +118,13 @@ impl<M: Machine> Tables<M> {
                     let _ = entry.replace(value, 0);
                     return;
                 }
-                if let Some(swapped) = self.swap_of(value) {
-                    if entry.replace(value, 0).is_ok() {
-                        return self.drop_swap(&swapped);
+                if !Self::FORMAT.is_present(value)
+                    && let Some(is_empty) = self.zap_swapped(entry, value)
+                {
+                    match is_empty {
+                        true => return,
+                        false => continue,
                     }
-                    continue;
                 }
                 let counted = self.counted(value);
                 let shared = counted.is_some_and(is_shared);

@@ -17,7 +17,7 @@
 //! *Models*: loom `fault/swap.rs`.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Page, SwapEntry};
+use faultless_paging::{Access, Page};
 use faultless_trace::How;
 
 use crate::base::machine::Machine;
@@ -36,9 +36,9 @@ impl<M: Machine> AddressSpace<M> {
         at: &PteRef<'_>,
         page: Page,
         access: Access,
-        swapped: &SwapEntry,
         prepared: &mut FaultState<M, N>,
     ) -> Result<Outcome, Retry> {
+        let swapped = &self.tables().swap_of(at.value).ok_or(Retry::EntryClaimed)?;
         let Some(frame) = prepared.swapped_page(swapped, (at.entry, at.value))? else {
             at.validate()?;
             return Ok(Outcome::Bus);
