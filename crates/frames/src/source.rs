@@ -36,6 +36,20 @@ pub trait FrameSource {
     /// [`NoMemory`] when there is none.
     fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory>;
 
+    /// Allocates a frame with undefined content for work that frees frames, such as swapping pages out. It may be one
+    /// that the source keeps from other allocations.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is none.
+    fn allocate_reserved(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        self.allocate(cpu)
+    }
+
+    /// Returns how many frames the source would like to have free in addition: 0 while there are enough.
+    fn missing(&self) -> u64 {
+        0
+    }
+
     /// Frees a frame. Nothing maps it and no TLB holds it.
     fn free(&self, cpu: Cpu, frame: Frame);
 

@@ -106,3 +106,10 @@ pub(crate) const LAZYFREE_BATCH: u64 = pick(256, 1, 1);
 
 /// The most pages that are swapped out under one flush.
 pub(crate) const PAGE_OUT_BATCH: usize = pick(32, 2, 2) as usize;
+
+/// The most page tables that one step of a sweep sees.
+pub(crate) const SWEPT_TABLES: usize = pick(8, 2, 2) as usize;
+
+/// Rounds of a sweep in which nothing was freed, before memory counts as exhausted. The first clears accessed bits, the
+/// second finds the pages that were not used since.
+pub(crate) const SWEEP_ROUNDS: u64 = pick(4, 3, 3);

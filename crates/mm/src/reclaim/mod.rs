@@ -1,5 +1,13 @@
-//! Reclaims frames: lazily freed pages, pages that are swapped out, and compaction.
+//! Reclaims frames: pages that were not used for some time, lazily freed pages, and compaction.
+//!
+//! * `balance`: when and by what frames are reclaimed.
+//! * `sweep`: finds pages that were not used.
+//! * `page_out`: takes pages out of an address space, and writes them to a swap device.
+//! * `lazyfree`: pages that the program does not need.
+//! * `compact`: makes a range of frames free.
 
+mod balance;
 pub(crate) mod compact;
 pub(crate) mod lazyfree;
 pub(crate) mod page_out;
+mod sweep;

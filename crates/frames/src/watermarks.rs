@@ -1,0 +1,49 @@
+//! When frames are reclaimed (Linux: zone watermarks).
+//!
+//! Only what is in the free lists counts. CPUs' caches are small, and other CPUs do not see them.
+
+/// Numbers of free frames at which something happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watermarks {
+    /// The last frames, which only [`FrameSource::allocate_reserved`](crate::FrameSource::allocate_reserved) and blocks
+    /// get. An allocation that finds no others fails, and its caller reclaims some itself.
+    pub min: u64,
+    /// With fewer free frames, reclaim begins in the background.
+    pub low: u64,
+    /// With so many, it ends.
+    pub high: u64,
+}
+
+impl Watermarks {
+    /// No frame is reserved, and nothing begins.
+    pub const NONE: Self = Self {
+        min: 0,
+        low: 0,
+        high: 0,
+    };
+
+    /// Returns the watermarks for so many frames: a part in 256 is reserved; reclaim begins at twice that, and ends at
+    /// three times that.
+    pub fn of(frames: u64) -> Self {
+        let min = frames / 256;
+        Self {
+            min,
+            low: 2 * min,
+            high: 3 * min,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Watermarks;
+
+    #[test]
+    fn they_are_in_order() {
+        for frames in [0, 1, 255, 256, 65_536, 1 << 30] {
+            let marks = Watermarks::of(frames);
+            assert!(marks.min <= marks.low && marks.low <= marks.high && marks.high <= frames);
+        }
+        assert_eq!(Watermarks::of(0), Watermarks::NONE);
+    }
+}
