@@ -9,7 +9,7 @@ use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
 use crate::source::{FrameSource, NoMemory};
-use crate::watermarks::Watermarks;
+use crate::watermarks::{Levels, Watermarks};
 
 /// The default frame allocator.
 ///
@@ -22,7 +22,7 @@ pub struct Frames<P> {
     buddy: Padded<SpinLock<Buddy>>,
     zero: Frame,
     pool: bool,
-    watermarks: Watermarks,
+    watermarks: Levels,
     /// 1 while frames are to be reclaimed in the background, else 0. Written when that changes.
     shortage: Padded<AtomicU32>,
 }
@@ -79,15 +79,14 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             buddy: Padded(SpinLock::new(buddy)),
             zero,
             pool: true,
-            watermarks: Watermarks::NONE,
+            watermarks: Levels::default(),
             shortage: Padded(AtomicU32::new(0)),
         })
     }
 
-    /// Sets when frames are reclaimed, and how many are kept for that.
-    pub fn with_watermarks(mut self, watermarks: Watermarks) -> Self {
-        self.watermarks = watermarks;
-        self
+    /// Sets from now on when frames are reclaimed, and how many are kept for that.
+    pub fn set_watermarks(&self, watermarks: Watermarks) {
+        self.watermarks.set(watermarks);
     }
 
     /// Returns the word on which a thread that reclaims in the background parks while it is 0. An allocation
@@ -165,7 +164,8 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
     fn refill(&self, cache: &FrameCache) -> Option<Frame> {
         amortised(|| {
             let mut buddy = self.buddy.lock(&self.machine);
-            let mut room = (BATCH as u64).min(buddy.free().saturating_sub(self.watermarks.min));
+            let mut room =
+                (BATCH as u64).min(buddy.free().saturating_sub(self.watermarks.get().min));
             while room != 0 {
                 let Some((first, order)) = buddy.allocate_some(self.range(), room) else {
                     break;
@@ -177,7 +177,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
                 }
                 room -= 1 << order;
             }
-            let is_low = buddy.free() < self.watermarks.low;
+            let is_low = buddy.free() < self.watermarks.get().low;
             drop(buddy);
             if is_low {
                 self.begin_shortage();
@@ -330,7 +330,7 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
 
     fn missing(&self) -> u64 {
         let free = self.buddy.lock(&self.machine).free();
-        self.watermarks.high.saturating_sub(free)
+        self.watermarks.get().high.saturating_sub(free)
     }
 
     #[inline]

@@ -2,6 +2,8 @@
 //!
 //! Only what is in the free lists counts. CPUs' caches are small, and other CPUs do not see them.
 
+use faultless_sync::atomic::{AtomicU64, Ordering};
+
 /// Numbers of free frames at which something happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
@@ -31,6 +33,30 @@ impl Watermarks {
             low: 2 * min,
             high: 3 * min,
         }
+    }
+}
+
+/// The watermarks of a source. A change shows at the next look; nothing depends on when that is.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    min: AtomicU64,
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+impl Levels {
+    pub(crate) fn get(&self) -> Watermarks {
+        Watermarks {
+            min: self.min.load(Ordering::Relaxed),
+            low: self.low.load(Ordering::Relaxed),
+            high: self.high.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn set(&self, to: Watermarks) {
+        self.min.store(to.min, Ordering::Relaxed);
+        self.low.store(to.low, Ordering::Relaxed);
+        self.high.store(to.high, Ordering::Relaxed);
     }
 }
 

@@ -134,10 +134,9 @@ impl Soft {
         } else {
             source.without_pool()
         };
-        let source = match options.reclaims {
-            true => source.with_watermarks(Watermarks::of(frames)),
-            false => source,
-        };
+        if options.reclaims {
+            source.set_watermarks(Watermarks::of(frames));
+        }
         let cpus = (0..options.cpus)
             .map(|_| CpuState {
                 target: Target::new(),

@@ -12,6 +12,7 @@ use faultless_sync::Cpu;
 
 use crate::arch::percpu;
 use crate::memory::machine::{self, Kernel};
+use crate::memory::reclaim;
 use crate::sync::Once;
 
 static DEVICE: Once<&'static Compressed<Kernel>> = Once::new();
@@ -56,7 +57,7 @@ pub fn begin(bytes: u64) -> Result<(), &'static str> {
         .swap_on(device, caches.leak())
         .map_err(|_| SHORT)?;
     DEVICE.set(device);
-    Ok(())
+    reclaim::begin().map_err(|_| SHORT)
 }
 
 /// Calls `visit` with every frame of the device, for the verifier.

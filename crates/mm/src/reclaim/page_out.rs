@@ -199,7 +199,12 @@ pub(crate) fn take<M: Machine>(
         space.tables().flush(&mut gather);
     }
     let (mut gone, mut came) = (RssDelta::default(), RssDelta::default());
-    for candidate in candidates.list.iter().flatten().filter(|one| one.is_claimed) {
+    for candidate in candidates
+        .list
+        .iter()
+        .flatten()
+        .filter(|one| one.is_claimed)
+    {
         let slot = candidate.slot.map(|slot| SwapEntry {
             is_soft_dirty: format.is_soft_dirty(candidate.value),
             ..slot
@@ -218,7 +223,12 @@ pub(crate) fn take<M: Machine>(
     space.tables().rss.gone(cpu, &gone);
     space.tables().rss.came_all(cpu, &came);
     drop(txn);
-    for candidate in candidates.list.iter().flatten().filter(|one| !one.is_claimed) {
+    for candidate in candidates
+        .list
+        .iter()
+        .flatten()
+        .filter(|one| !one.is_claimed)
+    {
         candidate
             .slot
             .iter()
@@ -286,7 +296,8 @@ pub(crate) fn take_batch<M: Machine>(space: &AddressSpace<M>, pages: Pages, batc
 
 /// Whether an entry's page is anonymous, mapped by this entry alone, and not pinned.
 pub(crate) fn is_sole_anonymous<M: Machine>(space: &AddressSpace<M>, value: Value) -> bool {
-    space.tables().counted(value).is_some_and(|page| {
-        page.flags().has(Flags::ANONYMOUS) && Descriptor::is_sole_use(page)
-    })
+    space
+        .tables()
+        .counted(value)
+        .is_some_and(|page| page.flags().has(Flags::ANONYMOUS) && Descriptor::is_sole_use(page))
 }

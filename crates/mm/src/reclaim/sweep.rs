@@ -81,19 +81,21 @@ fn sweep_table<M: Machine>(
     let section = space.memory().enter();
     let mut candidates = Candidates::new(batch.room());
     let mut next = end;
-    space.tables().for_each_table(Pages::new(at, end), &mut |table, part| {
-        space.tables().for_each_in(table, part, &mut |entry, page| {
-            if candidates.is_full() {
-                next = next.min(page);
-                return;
-            }
-            // SAFETY: the section keeps the table.
-            let entry = unsafe { &*core::ptr::from_ref(entry) };
-            if let Some(candidate) = age(space, entry, page, swept, &section) {
-                candidates.push(candidate);
-            }
+    space
+        .tables()
+        .for_each_table(Pages::new(at, end), &mut |table, part| {
+            space.tables().for_each_in(table, part, &mut |entry, page| {
+                if candidates.is_full() {
+                    next = next.min(page);
+                    return;
+                }
+                // SAFETY: the section keeps the table.
+                let entry = unsafe { &*core::ptr::from_ref(entry) };
+                if let Some(candidate) = age(space, entry, page, swept, &section) {
+                    candidates.push(candidate);
+                }
+            });
         });
-    });
     let may_leave = |candidate: &Candidate<'_>| {
         may_leave(space, candidate, &section)
             && space

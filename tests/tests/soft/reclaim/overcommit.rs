@@ -82,7 +82,10 @@ fn twice_the_memory_runs_to_the_end() {
         let space = space(memory, policy);
         SoftCpu::run(&space, 0, twice_the_memory);
         assert!(memory.total(Counter::SwapOut) >= 3 * FRAMES);
-        assert_eq!(memory.total(Counter::StealDirect), memory.total(Counter::SwapOut));
+        assert_eq!(
+            memory.total(Counter::StealDirect),
+            memory.total(Counter::SwapOut)
+        );
         verify_and_destroy(space, before);
         assert_eq!(store.used(), 0, "slots were lost");
     }
