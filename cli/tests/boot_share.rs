@@ -168,7 +168,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 31] = [
+const SUITE: [(&str, &str); 32] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
@@ -200,6 +200,7 @@ const SUITE: [(&str, &str); 31] = [
     ("context_switch_processes", "context_switch1 -P -t {cpus}"),
     ("forceswap_1", "forceswap {cpus} 500 1"),
     ("forceswap_64", "forceswap {cpus} 20 64"),
+    ("overcommitted_random", "overcommit 300 2000"),
 ];
 
 #[test]
@@ -215,12 +216,13 @@ fn the_suite_and_guard() {
         let mut words: Vec<_> = line.split(' ').collect();
         let short: &[&str] = match words[0] {
             "ebizzy" => &["-S", "1"],
-            "fork_stall" | "forceswap" => &[],
+            "fork_stall" | "forceswap" | "overcommit" => &[],
             _ => &["-s", "1", "-m", "250"],
         };
         words.extend(short);
         match words[0] {
             "forceswap" => Row::new(name, &words).with_swap("64M"),
+            "overcommit" => Row::new(name, &words).with_swap("256M"),
             _ => Row::new(name, &words),
         }
     };

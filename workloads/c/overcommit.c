@@ -5,8 +5,8 @@
 // Every page is first written once, in order. Then pages are written in random
 // order. Each page has a word of its own, which counts its writes. Each write
 // checks it, so that a page that comes back empty, old or as another one is
-// noticed. The rest of a page is text that compresses to a third or so, as the
-// pages of programs do.
+// noticed. The rest of a page is zero, but for as many random words as asked for:
+// they say how well the page compresses.
 //
 // Major faults prove that memory was really short. The figure is the time for
 // each random write that faulted.
@@ -18,7 +18,7 @@
 #include <sys/resource.h>
 
 static const char *program;
-static size_t pages, writes;
+static size_t pages, writes, words;
 static char *memory;
 static uint32_t *counts;
 static uint64_t state = 88172645463325252ull;
@@ -54,13 +54,11 @@ static volatile uint64_t *word_of(size_t page)
 
 static void fill(size_t page)
 {
-    uint64_t *words = (uint64_t *)(memory + page * page_size());
-    size_t count = page_size() / sizeof *words;
+    size_t count = page_size() / sizeof(uint64_t);
 
-    // A third of the words differ.
-    for (size_t i = 1; i < count; i++)
-        words[i] = i % 3 == 0 ? next_number() : 0x2020202020202020ull;
-    words[0] = word(page, 0);
+    for (size_t i = 0; i < words; i++)
+        word_of(page)[1 + i * (count - 1) / words] = next_number();
+    *word_of(page) = word(page, 0);
 }
 
 static void write_one(size_t page)
@@ -77,9 +75,10 @@ static void write_one(size_t page)
 static void usage(FILE *to)
 {
     fprintf(to,
-            "Usage: %s MEBIBYTES WRITES\n\n"
+            "Usage: %s MEBIBYTES WRITES [WORDS]\n\n"
             "\tMEBIBYTES\tMemory to use: more than there is\n"
             "\tWRITES\t\tRandom writes\n"
+            "\tWORDS\t\tRandom words in each page (0), of 8 bytes; the rest is zero\n"
             "\t--help\t\tPrint this\n"
             "Needs swap.\n"
             "Example: %s 384 100000\n",
@@ -106,13 +105,15 @@ int main(int argc, char **argv)
         usage(stdout);
         return 0;
     }
-    if (argc != 3) {
-        fprintf(stderr, "%s: two arguments are expected\n", program);
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "%s: two or three arguments are expected\n", program);
         usage(stderr);
         return 1;
     }
     pages = argument("MEBIBYTES", argv[1], 1u << 20) * ((1u << 20) / page_size());
     writes = argument("WRITES", argv[2], UINT32_MAX);
+    if (argc == 4)
+        words = argument("WORDS", argv[3], page_size() / sizeof(uint64_t) - 1);
     counts = calloc(pages, sizeof *counts);
     memory = mmap(NULL, pages * page_size(), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

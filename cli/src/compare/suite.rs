@@ -16,6 +16,8 @@ pub struct Job {
     pub from_cpus: u32,
     /// The swap of its machines.
     pub swap: Option<Swap>,
+    /// The memory of its machines, where that is part of what is measured.
+    pub memory: Option<Size>,
 }
 
 /// A workload of the suite.
@@ -44,6 +46,9 @@ const SWAP: Swap = Swap {
     size: Size::mebi(512),
     device: SwapDevice::Zram,
 };
+
+/// The memory of machines in which it is to be short.
+const SHORT: Size = Size::mebi(256);
 
 /// The suite, in the order in which it is run.
 pub const SUITE: &[Entry] = &[
@@ -233,12 +238,24 @@ pub const SUITE: &[Entry] = &[
         about: "the same; 64 at a time",
         from_cpus: 1,
     },
+    Entry {
+        name: "overcommitted_random",
+        line: "overcommit 384 20000",
+        about: "random writes to 384 MiB with 256 MiB of memory; for each that faults",
+        from_cpus: 1,
+    },
 ];
 
 impl Entry {
-    /// The swap of its machines: `forceswap` measures it, and nothing else needs any.
+    /// The swap of its machines, if it measures that.
     pub fn swap(&self) -> Option<Swap> {
-        self.line.starts_with("forceswap ").then_some(SWAP)
+        let program = self.line.split(' ').next();
+        matches!(program, Some("forceswap" | "overcommit")).then_some(SWAP)
+    }
+
+    /// The memory of its machines, if they are to have less than it uses.
+    fn memory(&self) -> Option<Size> {
+        self.line.starts_with("overcommit ").then_some(SHORT)
     }
 
     /// The job on a machine with `cpus` CPUs.
@@ -264,6 +281,7 @@ impl Entry {
                 .collect(),
             from_cpus: self.from_cpus,
             swap: self.swap(),
+            memory: self.memory(),
         }
     }
 }
@@ -290,7 +308,10 @@ mod tests {
     fn what_swaps_has_swap() {
         let swapping = SUITE.iter().filter(|entry| entry.swap().is_some());
         let names: Vec<_> = swapping.map(|entry| entry.name).collect();
-        assert_eq!(names, ["forceswap_1", "forceswap_64"]);
+        assert_eq!(
+            names,
+            ["forceswap_1", "forceswap_64", "overcommitted_random"]
+        );
         assert!(SUITE[0].job(1, 1).swap.is_none());
     }
 
