@@ -71,7 +71,7 @@ pub(crate) struct Written {
 /// Writes the pages of a batch, frees their frames, and wakes what waits for them.
 pub(crate) fn write<M: Machine>(memory: &Memory<M>, batch: &Batch) -> Written {
     let (mut freed, mut devices) = (0, 0u32);
-    for page in batch.pages.iter().flatten() {
+    for page in batch.pages[..batch.count].iter().flatten() {
         match &page.slot {
             None => {
                 memory.free_swapped(page.frame);
@@ -161,6 +161,14 @@ impl<'s> Candidates<'s> {
         self.count += 1;
     }
 
+    fn all(&self) -> impl Iterator<Item = &Candidate<'s>> {
+        self.list[..self.count].iter().flatten()
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Candidate<'s>> {
+        self.list[..self.count].iter_mut().flatten()
+    }
+
     /// Allocates the slots. A candidate goes if there is none. Returns whether there were enough.
     fn allocate_slots<M: Machine>(&mut self, memory: &Memory<M>) -> bool {
         let mut is_enough = true;
@@ -184,7 +192,7 @@ impl<'s> Candidates<'s> {
 /// there were enough free slots.
 pub(crate) fn take<M: Machine>(
     space: &AddressSpace<M>,
-    mut candidates: Candidates<'_>,
+    candidates: &mut Candidates<'_>,
     batch: &mut Batch,
     validate: impl Fn(&Candidate<'_>) -> bool,
 ) -> bool {
@@ -192,19 +200,14 @@ pub(crate) fn take<M: Machine>(
     let has_slots = candidates.allocate_slots(space.memory());
     let mut gather = Gather::new();
     let txn = PteTxn::begin(space.machine());
-    for candidate in candidates.list.iter_mut().flatten() {
+    for candidate in candidates.all_mut() {
         claim(space, &txn, candidate, &mut gather, &validate);
     }
     if !mutant(Mutant::SwappedWithoutFlush) {
         space.tables().flush(&mut gather);
     }
     let (mut gone, mut came) = (RssDelta::default(), RssDelta::default());
-    for candidate in candidates
-        .list
-        .iter()
-        .flatten()
-        .filter(|one| one.is_claimed)
-    {
+    for candidate in candidates.all().filter(|one| one.is_claimed) {
         let slot = candidate.slot.map(|slot| SwapEntry {
             is_soft_dirty: format.is_soft_dirty(candidate.value),
             ..slot
@@ -223,12 +226,7 @@ pub(crate) fn take<M: Machine>(
     space.tables().rss.gone(cpu, &gone);
     space.tables().rss.came_all(cpu, &came);
     drop(txn);
-    for candidate in candidates
-        .list
-        .iter()
-        .flatten()
-        .filter(|one| !one.is_claimed)
-    {
+    for candidate in candidates.all().filter(|one| !one.is_claimed) {
         candidate
             .slot
             .iter()
@@ -285,7 +283,7 @@ pub(crate) fn take_batch<M: Machine>(space: &AddressSpace<M>, pages: Pages, batc
             candidates.push(Candidate::new(entry, page, value, false));
         }
     });
-    let has_slots = take(space, candidates, batch, |_| true);
+    let has_slots = take(space, &mut candidates, batch, |_| true);
     drop(section);
     if !has_slots {
         batch.next = None;

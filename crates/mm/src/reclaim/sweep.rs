@@ -22,6 +22,7 @@
 
 use faultless_paging::{ENTRIES, Entry, Pages};
 use faultless_sync::reclaim::Section;
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::reclaim::page_out::{Batch, Candidate, Candidates, is_sole_anonymous, take};
@@ -101,8 +102,9 @@ fn sweep_table<M: Machine>(
             && space
                 .tables()
                 .is_in_place(candidate.entry(), candidate.page(), &section)
+            || mutant(Mutant::SweptWithoutValidation)
     };
-    if !take(space, candidates, batch, may_leave) {
+    if !take(space, &mut candidates, batch, may_leave) {
         swept.is_full = true;
     }
     next
