@@ -4,7 +4,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, SwapEntry};
-use faultless_swap::{DeviceError, Page, SlotPage, SwapDevice};
+use faultless_swap::SlotPage;
 use faultless_sync::{Mutant, mutant};
 
 use super::SwapArea;
@@ -14,36 +14,6 @@ use crate::base::memory::Memory;
 /// A use of a slot.
 pub(crate) struct HeldSlot {
     pub(crate) entry: SwapEntry,
-}
-
-/// What a slot's last use discards: what the device has, or the frame in which the page was kept.
-struct Content<'a, M: Machine> {
-    memory: &'a Memory<M>,
-    area: &'a SwapArea<M>,
-}
-
-impl<M: Machine> SwapDevice for Content<'_, M> {
-    fn slots(&self) -> u64 {
-        self.area.device.slots()
-    }
-    fn write(&self, slot: u64, page: &Page) -> Result<(), DeviceError> {
-        self.area.device.write(slot, page)
-    }
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), DeviceError> {
-        self.area.device.read(slot, page)
-    }
-    fn discard(&self, slot: u64) {
-        match self.area.pages.get(slot) {
-            // Taken back before it had a page.
-            SlotPage::NotWritten => return,
-            SlotPage::Written => self.area.device.discard(slot),
-            SlotPage::Kept(frame) => self.memory.free_swapped(frame),
-        }
-        self.area.pages.set(slot, SlotPage::NotWritten);
-    }
-    fn is_fast(&self) -> bool {
-        self.area.device.is_fast()
-    }
 }
 
 impl<M: Machine> Memory<M> {
@@ -100,9 +70,20 @@ impl<M: Machine> Memory<M> {
     /// Drops a use of a slot, and frees the slot with the last.
     pub(crate) fn drop_slot_use(&self, entry: &SwapEntry) {
         if let Some(area) = self.swap.area(entry.device) {
-            let content = Content { memory: self, area };
-            area.slots.remove_use(entry.slot, &content);
+            let discard = || self.discard_slot(area, entry.slot);
+            area.slots.remove_use(entry.slot, discard);
         }
+    }
+
+    /// Discards a slot's page: what the device has, or the frame in which the page was kept.
+    fn discard_slot(&self, area: &SwapArea<M>, slot: u64) {
+        match area.pages.get(slot) {
+            // Taken back before it had a page.
+            SlotPage::NotWritten => return,
+            SlotPage::Written => area.device.discard(slot),
+            SlotPage::Kept(frame) => self.free_swapped(frame),
+        }
+        area.pages.set(slot, SlotPage::NotWritten);
     }
 
     /// Frees the frame of a page that was swapped out.
