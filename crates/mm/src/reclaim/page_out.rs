@@ -9,7 +9,7 @@
 //! 3. Put the slots into the entries, which releases the claims. A fault that comes now waits for the write,
 //!    with nothing held.
 //! 4. With interrupts on and nothing held, not even the range: write the pages to the device, and free them. A
-//!    page that the device does not take stays in its frame ([`crate::base::swap`]), and no further batch is taken.
+//!    page that the device does not take stays in its frame ([`crate::swap`]), and no further batch is taken.
 //!
 //! *Writes*: the entries, the slots, the descriptors, the space's page counts on this CPU's line.
 //!

@@ -17,7 +17,7 @@ impl<M: Machine> Memory<M> {
     /// take stays in its frame until the slot is freed. [`Memory::end_writes`] follows. Returns whether the device
     /// has taken it.
     pub(crate) fn write_slot(&self, entry: &SwapEntry, frame: Frame) -> bool {
-        let Some(area) = self.swap.area(entry.device) else {
+        let Some(area) = self.swap_area(entry.device) else {
             return false;
         };
         // SAFETY: nothing writes the page: no entry shows it, and nothing has pinned it.
@@ -36,7 +36,7 @@ impl<M: Machine> Memory<M> {
 
     /// Wakes what waits for pages that were written to a device.
     pub(crate) fn end_writes(&self, device: u32) {
-        if let Some(area) = self.swap.area(device) {
+        if let Some(area) = self.swap_area(device) {
             // Release: a woken thread sees where the pages are.
             area.written.fetch_add(1, Ordering::Release);
             self.machine().wake(&area.written, u32::MAX);
@@ -50,7 +50,7 @@ impl<M: Machine> Memory<M> {
     /// `EIO`: the device failed, or what it has is damaged.
     pub(crate) fn read_slot(&self, held: &HeldSlot, frame: Frame) -> Result<(), Errno> {
         let (machine, slot) = (self.machine(), held.entry.slot);
-        let area = self.swap.area(held.entry.device).ok_or(Errno::EIO)?;
+        let area = self.swap_area(held.entry.device).ok_or(Errno::EIO)?;
         loop {
             // Acquire: pairs with the release in `end_writes`.
             let seen = area.written.load(Ordering::Acquire);

@@ -20,7 +20,7 @@ impl<M: Machine> Memory<M> {
     /// Allocates a slot for a page that is about to be written, with a use for its entry and one for the
     /// write.
     pub(crate) fn allocate_slot(&self) -> Option<SwapEntry> {
-        for (device, area) in (0..).zip(self.swap.all()) {
+        for (device, area) in (0..).zip(self.swap_areas()) {
             let Some(slot) = area.slots.allocate() else {
                 continue;
             };
@@ -47,7 +47,7 @@ impl<M: Machine> Memory<M> {
 
     /// Adds the use of an entry that names the same slot as another one. Returns whether there was room for it.
     pub(crate) fn share_slot(&self, entry: &SwapEntry) -> bool {
-        let area = self.swap.area(entry.device);
+        let area = self.swap_area(entry.device);
         area.is_some_and(|area| area.slots.add_use(entry.slot).is_ok())
     }
 
@@ -69,7 +69,7 @@ impl<M: Machine> Memory<M> {
 
     /// Drops a use of a slot, and frees the slot with the last.
     pub(crate) fn drop_slot_use(&self, entry: &SwapEntry) {
-        if let Some(area) = self.swap.area(entry.device) {
+        if let Some(area) = self.swap_area(entry.device) {
             let discard = || self.discard_slot(area, entry.slot);
             area.slots.remove_use(entry.slot, discard);
         }
@@ -96,7 +96,7 @@ impl<M: Machine> Memory<M> {
 
     /// Returns the uses of a slot.
     pub(crate) fn slot_uses(&self, entry: &SwapEntry) -> u64 {
-        let area = self.swap.area(entry.device);
+        let area = self.swap_area(entry.device);
         area.map_or(0, |area| area.slots.uses(entry.slot).into())
     }
 }
