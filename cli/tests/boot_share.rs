@@ -200,6 +200,8 @@ const SUITE: [(&str, &str); 31] = [
     ("context_switch_processes", "context_switch1 -P -t {cpus}"),
     ("forceswap_1", "forceswap {cpus} 500 1"),
     ("forceswap_64", "forceswap {cpus} 20 64"),
+    ("forceswap_ram_1", "forceswap {cpus} 500 1"),
+    ("forceswap_ram_64", "forceswap {cpus} 20 64"),
 ];
 
 #[test]
@@ -220,6 +222,7 @@ fn the_suite_and_guard() {
         };
         words.extend(short);
         match words[0] {
+            "forceswap" if name.contains("_ram_") => Row::new(name, &words).with_swap("64M:ram"),
             "forceswap" => Row::new(name, &words).with_swap("64M"),
             _ => Row::new(name, &words),
         }

@@ -39,11 +39,8 @@ pub struct Entry {
 /// 1 GiB, or files of 128 MiB for each of four tasks, and copies.
 pub const MEMORY: Size = Size::mebi(3072);
 
-/// The swap of the workloads that measure it.
-const SWAP: Swap = Swap {
-    size: Size::mebi(512),
-    device: SwapDevice::Zram,
-};
+/// The size of the swap of the workloads that measure it.
+const SWAP: Size = Size::mebi(512);
 
 /// The suite, in the order in which it is run.
 pub const SUITE: &[Entry] = &[
@@ -233,12 +230,29 @@ pub const SUITE: &[Entry] = &[
         about: "the same; 64 at a time",
         from_cpus: 1,
     },
+    Entry {
+        name: "forceswap_ram_1",
+        line: "forceswap 1 5000 1",
+        about: "the same with a RAM disk; one at a time",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "forceswap_ram_64",
+        line: "forceswap 1 100 64",
+        about: "the same; 64 at a time",
+        from_cpus: 1,
+    },
 ];
 
 impl Entry {
     /// The swap of its machines: `forceswap` measures it, and nothing else needs any.
     pub fn swap(&self) -> Option<Swap> {
-        self.line.starts_with("forceswap ").then_some(SWAP)
+        let device = match self.name.contains("_ram_") {
+            false => SwapDevice::Zram,
+            true => SwapDevice::Ram,
+        };
+        let is_measured = self.line.starts_with("forceswap ");
+        is_measured.then_some(Swap { size: SWAP, device })
     }
 
     /// The job on a machine with `cpus` CPUs.
@@ -290,7 +304,13 @@ mod tests {
     fn what_swaps_has_swap() {
         let swapping = SUITE.iter().filter(|entry| entry.swap().is_some());
         let names: Vec<_> = swapping.map(|entry| entry.name).collect();
-        assert_eq!(names, ["forceswap_1", "forceswap_64"]);
+        let expected = [
+            "forceswap_1",
+            "forceswap_64",
+            "forceswap_ram_1",
+            "forceswap_ram_64",
+        ];
+        assert_eq!(names, expected);
         assert!(SUITE[0].job(1, 1).swap.is_none());
     }
 

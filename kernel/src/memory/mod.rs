@@ -3,7 +3,6 @@
 pub mod boot_frames;
 pub mod machine;
 pub mod stacks;
-pub mod swap;
 
 pub use faultless_mm::{
     AgingMode, Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome,
