@@ -55,17 +55,11 @@ impl Batch {
 
 /// Writes the pages of a batch, and wakes what waits for them. Returns whether the devices have taken all of them.
 pub(crate) fn write<M: Machine>(space: &AddressSpace<M>, batch: &Batch) -> bool {
-    let (mut is_taken, mut devices) = (true, 0u32);
-    for page in batch.pages.iter().flatten() {
-        is_taken &= space.memory().write_slot(&page.slot, page.frame);
-        devices |= 1 << page.slot.device;
-        space.machine().poll();
-    }
-    let is_used = |device: &u32| devices & 1 << device != 0;
-    (0..u32::BITS)
-        .filter(is_used)
-        .for_each(|device| space.memory().end_writes(device));
-    is_taken
+    let page_at = |number: usize| {
+        let page = batch.pages.get(number).copied().flatten();
+        page.map(|page| (page.slot, page.frame))
+    };
+    space.memory().write_slots(batch.count, page_at)
 }
 
 /// Takes pages from the start of `pages`, of which mappings do not change meanwhile, until the batch is full. Says

@@ -3,26 +3,56 @@
 //! *Writes*: where the slot's page is; once for each batch of writes the device's count of these.
 
 use faultless_paging::{Frame, SwapEntry};
-use faultless_swap::{Page, SlotPage};
+use faultless_swap::{Page, SlotPage, SwapWrite};
 use faultless_sync::atomic::Ordering;
 use faultless_trace::Counter;
 
-use super::HeldSlot;
+use super::{HeldSlot, SwapArea};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 
 impl<M: Machine> Memory<M> {
-    /// Writes the page of a slot to its device, and drops the use of the write. A page that the device does not
-    /// take stays in its frame until the slot is freed. [`Memory::end_writes`] follows. Returns whether the device
-    /// has taken it.
-    pub(crate) fn write_slot(&self, entry: &SwapEntry, frame: Frame) -> bool {
-        let Some(area) = self.swap_area(entry.device) else {
-            return false;
-        };
-        // SAFETY: nothing writes the page: no entry shows it, and nothing has pinned it.
-        let page = unsafe { self.machine().pointer(frame).cast::<Page>().as_ref() };
-        let is_written = area.device.write(entry.slot, page).is_ok();
+    /// Writes pages to their slots: for each number below `count` the one that `page_at` names. Drops the uses of the
+    /// writes, and wakes what waits for the pages. A page that the device does not take stays in its frame until
+    /// the slot is freed. Returns whether the devices have taken all of them.
+    pub(crate) fn write_slots(
+        &self,
+        count: usize,
+        page_at: impl Fn(usize) -> Option<(SwapEntry, Frame)>,
+    ) -> bool {
+        let mut is_taken = true;
+        for (device, area) in (0..).zip(self.swap_areas()) {
+            let of_device = |number| page_at(number).filter(|(entry, _)| entry.device == device);
+            let mut has_some = false;
+            let mut writes = (0..count).filter_map(|number| {
+                let (entry, frame) = of_device(number)?;
+                has_some = true;
+                // SAFETY: nothing writes the page: no entry shows it, and nothing has pinned it. The frame is
+                // freed when the write is done.
+                let page = unsafe { self.machine().pointer(frame).cast::<Page>().as_ref() };
+                Some(SwapWrite {
+                    number,
+                    slot: entry.slot,
+                    page,
+                })
+            });
+            area.device.write_all(&mut writes, &mut |number, result| {
+                if let Some((entry, frame)) = of_device(number) {
+                    self.written(area, &entry, frame, result.is_ok());
+                }
+                is_taken &= result.is_ok();
+                self.machine().poll();
+            });
+            if has_some {
+                self.end_writes(area);
+            }
+        }
+        is_taken
+    }
+
+    /// Records that the device has, or has not, taken the page of a slot. Drops the use of the write.
+    fn written(&self, area: &SwapArea<M>, entry: &SwapEntry, frame: Frame, is_written: bool) {
         if is_written {
             area.pages.set(entry.slot, SlotPage::Written);
             self.count(Counter::SwapOut);
@@ -31,16 +61,13 @@ impl<M: Machine> Memory<M> {
             area.pages.set(entry.slot, SlotPage::Kept(frame));
         }
         self.drop_slot_use(entry);
-        is_written
     }
 
     /// Wakes what waits for pages that were written to a device.
-    pub(crate) fn end_writes(&self, device: u32) {
-        if let Some(area) = self.swap_area(device) {
-            // Release: a woken thread sees where the pages are.
-            area.written.fetch_add(1, Ordering::Release);
-            self.machine().wake(&area.written, u32::MAX);
-        }
+    fn end_writes(&self, area: &SwapArea<M>) {
+        // Release: a woken thread sees where the pages are.
+        area.written.fetch_add(1, Ordering::Release);
+        self.machine().wake(&area.written, u32::MAX);
     }
 
     /// Reads the page of a held slot, which an entry has named meanwhile, into a frame that only the caller uses.
