@@ -1,4 +1,4 @@
-//! The swap of a machine, as users write it: `512M`, or `512M:disk`.
+//! The swap of a machine, as users write it: `512M`, or `512M:ram`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,18 +26,18 @@ pub struct Swap {
 pub enum SwapDevice {
     /// Memory, compressed with LZ4.
     Zram,
-    /// A block device that is in memory, without compression.
-    Disk,
+    /// Memory, without compression.
+    Ram,
 }
 
 impl SwapDevice {
-    const ALL: [SwapDevice; 2] = [SwapDevice::Zram, SwapDevice::Disk];
+    const ALL: [SwapDevice; 2] = [SwapDevice::Zram, SwapDevice::Ram];
 
     /// Its name in options and files.
     pub const fn name(self) -> &'static str {
         match self {
             SwapDevice::Zram => "zram",
-            SwapDevice::Disk => "disk",
+            SwapDevice::Ram => "ram",
         }
     }
 }
@@ -58,7 +58,7 @@ impl FromStr for Swap {
             Some((size, name)) => {
                 let named = |device: &SwapDevice| device.name() == name;
                 let device = SwapDevice::ALL.into_iter().find(named);
-                let unknown = || format!("there is no swap '{name}': it is zram or disk");
+                let unknown = || format!("there is no swap '{name}': it is zram or ram");
                 (size, device.with_context(unknown)?)
             }
         };
@@ -90,16 +90,16 @@ mod tests {
         for (text, shown) in [
             ("512M", "512M:zram"),
             ("1G:zram", "1G:zram"),
-            ("1048576:disk", "1M:disk"),
+            ("1048576:ram", "1M:ram"),
         ] {
             let swap: Swap = text.parse().unwrap();
             assert_eq!(swap.to_string(), shown, "{text}");
         }
         let swap = Swap {
             size: Size::mebi(1),
-            device: SwapDevice::Disk,
+            device: SwapDevice::Ram,
         };
-        assert_eq!(swap.field(), "disk:1048576");
+        assert_eq!(swap.field(), "ram:1048576");
     }
 
     #[test]
@@ -108,9 +108,9 @@ mod tests {
             ("", "not a size"),
             ("lots", "not a size"),
             (":zram", "not a size"),
-            ("512M:", "zram or disk"),
-            ("512M:floppy", "zram or disk"),
-            ("512M:zram:", "zram or disk"),
+            ("512M:", "zram or ram"),
+            ("512M:floppy", "zram or ram"),
+            ("512M:zram:", "zram or ram"),
             ("4K", "1M to 32G"),
             ("99999G", "1M to 32G"),
             ("99999999999G", "too large"),

@@ -168,7 +168,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 32] = [
+const SUITE: [(&str, &str); 34] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
@@ -200,6 +200,8 @@ const SUITE: [(&str, &str); 32] = [
     ("context_switch_processes", "context_switch1 -P -t {cpus}"),
     ("forceswap_1", "forceswap {cpus} 500 1"),
     ("forceswap_64", "forceswap {cpus} 20 64"),
+    ("forceswap_ram_1", "forceswap {cpus} 500 1"),
+    ("forceswap_ram_64", "forceswap {cpus} 20 64"),
     ("overcommitted_random", "overcommit 300 2000"),
 ];
 
@@ -221,6 +223,7 @@ fn the_suite_and_guard() {
         };
         words.extend(short);
         match words[0] {
+            "forceswap" if name.contains("_ram_") => Row::new(name, &words).with_swap("64M:ram"),
             "forceswap" => Row::new(name, &words).with_swap("64M"),
             "overcommit" => Row::new(name, &words).with_swap("256M"),
             _ => Row::new(name, &words),

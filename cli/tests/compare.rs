@@ -144,22 +144,16 @@ fn programs_bring_their_libraries_to_both_sides() {
     }
 }
 
-/// Every page goes out and comes back, and costs about what is known of Linux. Our kernel says why it has no figure.
+/// Every page goes out and comes back, and costs about what is known of Linux, and less in our kernel.
 #[test]
 #[ignore = "boots Linux: ./x test compare"]
 fn linux_has_swap() {
-    for (swap, low, high) in [
-        ("64M", 26_000.0, 30_000.0),
-        ("64M:disk", 17_000.0, 21_000.0),
-    ] {
+    for (swap, low, high) in [("64M", 26_000.0, 30_000.0), ("64M:ram", 17_000.0, 21_000.0)] {
         let line = format!("compare --linux 6.12 --swap {swap} --json - -- forceswap 1 1000 1");
         let output = run(&line.split(' ').collect::<Vec<_>>());
         let said = stderr(&output);
         let results = results(&output.stdout);
-        match swap {
-            "64M" => assert!(results[0]["ratio"].as_f64().unwrap() > 1.0, "{said}"),
-            _ => assert!(said.contains("our kernel has no disk yet"), "{said}"),
-        }
+        assert!(results[0]["ratio"].as_f64().unwrap() > 1.5, "{said}");
         assert_shape(&results[0]);
         let cost = results[0]["theirs"][0].as_f64().unwrap();
         assert!((low..high).contains(&cost), "{swap}: {cost}");

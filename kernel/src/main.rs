@@ -32,6 +32,7 @@ mod sched;
 mod shared;
 mod signal;
 mod start;
+mod swap;
 mod sync;
 mod syscall;
 mod trace;

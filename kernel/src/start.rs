@@ -11,7 +11,7 @@ use crate::exec::run_file::RunFile;
 use crate::memory::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::memory::stacks;
 use crate::report::refuse;
-use crate::{console, exec, files, heap, memory, sched, trace, verify};
+use crate::{console, exec, files, heap, memory, sched, swap, trace, verify};
 
 /// The entry point from the boot code; still on the boot stack and the boot tables.
 pub extern "C" fn kernel_start(start_info: u32) -> ! {
@@ -101,7 +101,7 @@ extern "C" fn run() -> ! {
         refuse(format_args!("{TOO_LITTLE}"));
     }
     trace::begin(&run.record).unwrap_or_else(|error| refuse(format_args!("{error}")));
-    memory::swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
     heap::failing::begin(run.heap_fail);
     verify::begin(run.verify).unwrap_or_else(|error| refuse(format_args!("{error}")));
     exec::first::begin(run);

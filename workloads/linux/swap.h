@@ -87,7 +87,7 @@ static void make_swap(const char *device, uint64_t bytes)
     close(file);
 }
 
-// `swap` is KIND:BYTES, in which KIND is `zram` or `disk`.
+// `swap` is KIND:BYTES, in which KIND is `zram` or `ram`.
 static void set_up_swap(const char *swap)
 {
     const char *colon = strchr(swap, ':');
@@ -96,7 +96,7 @@ static void set_up_swap(const char *swap)
     const char *device = zram ? "/dev/zram0" : "/dev/ram0";
 
     errno = EINVAL;
-    if (bytes < 2 * SWAP_PAGE || (!zram && strncmp(swap, "disk:", 5) != 0))
+    if (bytes < 2 * SWAP_PAGE || (!zram && strncmp(swap, "ram:", 4) != 0))
         give_up("swap");
     load_modules(bytes);
     if (zram) {

@@ -10,7 +10,7 @@ use crate::report::Destination;
 
 const EXAMPLES: &str = "\
 A workload that says nothing with 1 CPU (fork_stall) runs only if it is named, and then with 2. Those
-that need swap (forceswap_1, forceswap_64) have 512M of it.
+that need swap (forceswap_*) have 512M of it.
 With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
 runs alternate, and the ratio is the median of the pairs, with its spread. A program that prints
 'N records/s', 'average:N' or 'N ns/op' is compared by that figure, any other by its whole run.
@@ -37,7 +37,7 @@ Examples:
     mut_arg("cpus", |arg| arg.help("Number of CPUs of each machine").default_value("1")),
     mut_arg("memory", |arg| arg.help("Memory of each machine: bytes, or with K, M or G")),
     mut_arg("swap", |arg| arg.conflicts_with("suite").help("Give each machine swap of this size, in compressed \
-        memory (LZ4; in Linux zram); 'SIZE:disk': Linux alone gets it on a block device in memory")),
+        memory (LZ4; in Linux zram); 'SIZE:ram': in memory without compression (in Linux brd)")),
     mut_arg("timeout", |arg| arg.help("Stop a run after this many seconds").default_value("600")),
 )]
 pub struct CompareArguments {

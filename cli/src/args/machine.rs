@@ -22,7 +22,8 @@ pub struct Resources {
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub memory: Size,
 
-    /// Give the machine swap of this size, in compressed memory: bytes before compression, or with K, M or G
+    /// Give the machine swap of this size, in compressed memory: bytes before compression, or with K, M or G;
+    /// 'SIZE:ram': in memory without compression
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
 

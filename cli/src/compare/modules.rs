@@ -15,7 +15,7 @@ const ENDS: [&str; 2] = ["ko", "ko.xz"];
 const fn of(device: SwapDevice) -> &'static [&'static str] {
     match device {
         SwapDevice::Zram => &["zsmalloc", "lz4_compress", "zram"],
-        SwapDevice::Disk => &["brd"],
+        SwapDevice::Ram => &["brd"],
     }
 }
 
@@ -73,6 +73,6 @@ mod tests {
         ];
         assert_eq!(order, expected);
         write("brd.ko");
-        assert_eq!(files(SwapDevice::Disk).unwrap(), ["brd.ko"]);
+        assert_eq!(files(SwapDevice::Ram).unwrap(), ["brd.ko"]);
     }
 }

@@ -41,11 +41,8 @@ pub struct Entry {
 /// 1 GiB, or files of 128 MiB for each of four tasks, and copies.
 pub const MEMORY: Size = Size::mebi(3072);
 
-/// The swap of the workloads that measure it.
-const SWAP: Swap = Swap {
-    size: Size::mebi(512),
-    device: SwapDevice::Zram,
-};
+/// The size of the swap of the workloads that measure it.
+const SWAP: Size = Size::mebi(512);
 
 /// The memory of machines in which it is to be short.
 const SHORT: Size = Size::mebi(256);
@@ -239,6 +236,18 @@ pub const SUITE: &[Entry] = &[
         from_cpus: 1,
     },
     Entry {
+        name: "forceswap_ram_1",
+        line: "forceswap 1 5000 1",
+        about: "the same with a RAM disk; one at a time",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "forceswap_ram_64",
+        line: "forceswap 1 100 64",
+        about: "the same; 64 at a time",
+        from_cpus: 1,
+    },
+    Entry {
         name: "overcommitted_random",
         line: "overcommit 384 20000",
         about: "random writes to 384 MiB with 256 MiB of memory; for each that faults",
@@ -249,8 +258,13 @@ pub const SUITE: &[Entry] = &[
 impl Entry {
     /// The swap of its machines, if it measures that.
     pub fn swap(&self) -> Option<Swap> {
+        let device = match self.name.contains("_ram_") {
+            false => SwapDevice::Zram,
+            true => SwapDevice::Ram,
+        };
         let program = self.line.split(' ').next();
-        matches!(program, Some("forceswap" | "overcommit")).then_some(SWAP)
+        let is_measured = matches!(program, Some("forceswap" | "overcommit"));
+        is_measured.then_some(Swap { size: SWAP, device })
     }
 
     /// The memory of its machines, if they are to have less than it uses.
@@ -308,10 +322,14 @@ mod tests {
     fn what_swaps_has_swap() {
         let swapping = SUITE.iter().filter(|entry| entry.swap().is_some());
         let names: Vec<_> = swapping.map(|entry| entry.name).collect();
-        assert_eq!(
-            names,
-            ["forceswap_1", "forceswap_64", "overcommitted_random"]
-        );
+        let expected = [
+            "forceswap_1",
+            "forceswap_64",
+            "forceswap_ram_1",
+            "forceswap_ram_64",
+            "overcommitted_random",
+        ];
+        assert_eq!(names, expected);
         assert!(SUITE[0].job(1, 1).swap.is_none());
     }
 

@@ -99,6 +99,7 @@ mod probe;
 mod reclaim;
 mod rmap;
 mod space;
+mod swap;
 mod table;
 #[cfg(any(loom, shuttle))]
 pub mod tree;

@@ -30,6 +30,17 @@ impl fmt::Display for DeviceError {
 
 impl core::error::Error for DeviceError {}
 
+/// A page to write, and its slot.
+#[derive(Clone, Copy, Debug)]
+pub struct SwapWrite<'a> {
+    /// What the caller calls it.
+    pub number: usize,
+    /// The slot.
+    pub slot: u64,
+    /// The page.
+    pub page: &'a Page,
+}
+
 /// A swap device: numbered slots, each with a page or empty.
 ///
 /// * All slots are empty at first.
@@ -45,6 +56,18 @@ pub trait SwapDevice: Send + Sync {
     /// # Errors
     /// [`DeviceError::Full`] and [`DeviceError::Failed`]. The slot is empty afterwards.
     fn write(&self, slot: u64, page: &Page) -> Result<(), DeviceError>;
+
+    /// Writes several pages, each to a slot of its own, as [`SwapDevice::write`] does. Calls `done` with the number of
+    /// each and how it ended, in any order. A device that waits has several under way at a time.
+    fn write_all(
+        &self,
+        writes: &mut dyn Iterator<Item = SwapWrite<'_>>,
+        done: &mut dyn FnMut(usize, Result<(), DeviceError>),
+    ) {
+        for write in writes {
+            done(write.number, self.write(write.slot, write.page));
+        }
+    }
 
     /// Reads a slot. Its content stays there.
     ///

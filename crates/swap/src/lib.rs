@@ -17,6 +17,7 @@
 //!
 //! * [`SwapDevice`]: the interface of a device.
 //! * [`Compressed`]: compressed memory as a device. Its memory comes from a frame source, page by page.
+//! * [`RamDisk`]: pages copied to frames, as they are.
 //! * [`Slots`]: the allocation of a device's slots, and how often each is used.
 //! * [`SlotPages`]: where a slot's page is until the device has it.
 //! * [`SwapMachine`]: what this crate needs of a machine: frames, and the number of the calling CPU.
@@ -30,10 +31,12 @@ mod device;
 mod frames;
 mod machine;
 mod pages;
+mod ram;
 mod slots;
 
 pub use compressed::{Compressed, Scratch, Usage};
-pub use device::{DeviceError, Page, SwapDevice};
+pub use device::{DeviceError, Page, SwapDevice, SwapWrite};
 pub use machine::SwapMachine;
 pub use pages::{SlotPage, SlotPages};
+pub use ram::RamDisk;
 pub use slots::{MOST_USES, NotAdded, SlotCache, Slots};

@@ -8,6 +8,7 @@ use faultless_trace::Mask;
 
 use crate::files::initramfs;
 use crate::memory::Policy;
+use crate::swap::{Kind, Wanted};
 use crate::trace;
 use crate::verify::{self, Mutant};
 
@@ -24,8 +25,8 @@ pub struct RunFile {
     pub record: trace::Wish,
     /// Every N-th allocation on the kernel heap fails; 0 for none.
     pub heap_fail: u64,
-    /// Bytes of compressed memory to swap to; 0 for none.
-    pub swap: u64,
+    /// The disk to swap to.
+    pub swap: Option<Wanted>,
     /// Whether and when to verify.
     pub verify: verify::Wish,
 }
@@ -54,7 +55,7 @@ impl RunFile {
             cpus: None,
             record: trace::Wish::default(),
             heap_fail: 0,
-            swap: 0,
+            swap: None,
             verify: verify::Wish::default(),
         };
         for field in text
@@ -91,9 +92,7 @@ impl RunFile {
                     run.heap_fail = number(value).ok_or("`heap-fail=` is not a number")?;
                 }
                 b"swap" => {
-                    let size = value.strip_prefix(b"zram:");
-                    let size = size.ok_or("`swap=` is not zram, the only swap that there is")?;
-                    run.swap = number(size).ok_or("the size in `swap=` is not a number")?;
+                    run.swap = Some(swap(value)?);
                 }
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {
@@ -120,6 +119,16 @@ impl RunFile {
         }
         Ok(run)
     }
+}
+
+/// Reads `KIND:BYTES`.
+fn swap(value: &'static [u8]) -> Result<Wanted, &'static str> {
+    let colon = value.iter().position(|&byte| byte == b':');
+    let (kind, size) = value.split_at(colon.ok_or("`swap=` has no size")?);
+    Ok(Wanted {
+        kind: Kind::named(kind).ok_or("`swap=` is no kind of disk that is known")?,
+        bytes: number(&size[1..]).ok_or("the size in `swap=` is not a number")?,
+    })
 }
 
 fn number<T: str::FromStr>(value: &[u8]) -> Option<T> {

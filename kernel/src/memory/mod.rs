@@ -4,7 +4,6 @@ pub mod boot_frames;
 pub mod machine;
 pub mod reclaim;
 pub mod stacks;
-pub mod swap;
 
 pub use faultless_mm::{
     AgingMode, Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome,

@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 
 /// The rooms, lowest first. `tune` and `lib.rs` are no rooms.
 const ROOMS: &[&str] = &[
-    "base", "tree", "table", "object", "lock", "space", "rmap", "reclaim", "fault", "probe", "ops",
-    "verify",
+    "base", "swap", "tree", "table", "object", "lock", "space", "rmap", "reclaim", "fault",
+    "probe", "ops", "verify",
 ];
 
 /// The rooms in which `AddressSpace` has methods.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 use super::watch::{self, Watch};
 use super::{Accel, End, Machine, Outcome, Request};
@@ -31,7 +31,6 @@ use crate::plan::Need;
 use crate::program::Program;
 use crate::show::Sink;
 use crate::size::Size;
-use crate::swap::SwapDevice;
 use channel::Channel;
 use control::Report;
 use guest_memory::{GuestMemory, GuestRings, Places};
@@ -137,19 +136,6 @@ impl System {
         })
     }
 
-    /// Refuses the kinds of swap that our kernel does not have. It reads the field `swap` of `/.faultless/run`.
-    fn check_swap(&self, request: &Request) -> Result<()> {
-        let is_disk = request
-            .swap
-            .is_some_and(|swap| swap.device == SwapDevice::Disk);
-        let is_ours = self.init.is_none();
-        ensure!(
-            !is_ours || !is_disk,
-            "our kernel has no disk yet: use --swap SIZE, compressed memory"
-        );
-        Ok(())
-    }
-
     /// Boots it with one program and waits for the end.
     pub fn boot(&self, request: &Request) -> Result<Booted> {
         self.boot_watched(request, Watch::nothing())
@@ -158,7 +144,6 @@ impl System {
     /// The same; our kernel records what `watch` asks for.
     pub fn boot_watched(&self, request: &Request, watch: Watch<'_>) -> Result<Booted> {
         qemu::check()?;
-        self.check_swap(request)?;
         let load = Load::find(request, &find(request)?)?;
         for warning in &load.warnings {
             eprintln!("faultless: {warning}");

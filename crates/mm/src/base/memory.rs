@@ -21,7 +21,7 @@ use crate::base::departing::Departing;
 use crate::base::isolated::IsolatedFrames;
 use crate::base::list::{CountedList, List};
 use crate::base::machine::Machine;
-use crate::base::swap::SwapAreas;
+use crate::base::places::SwapPlaces;
 
 /// One CPU's part of the memory core. A port makes one for each CPU.
 #[derive(Default)]
@@ -122,7 +122,8 @@ pub struct Memory<M: Machine> {
     pub(crate) visits_over: Padded<AtomicU32>,
     pub(crate) departing: Departing,
     next_id: Padded<AtomicU64>,
-    pub(crate) swap: SwapAreas<M>,
+    /// Swap devices ([`crate::swap`]).
+    pub(crate) swap: SwapPlaces,
 }
 
 impl<M: Machine> Memory<M> {
@@ -150,7 +151,7 @@ impl<M: Machine> Memory<M> {
             visits_over: Padded(AtomicU32::new(0)),
             departing: Departing::new(),
             next_id: Padded(AtomicU64::new(1)),
-            swap: SwapAreas::new(),
+            swap: SwapPlaces::new(),
         }
     }
 

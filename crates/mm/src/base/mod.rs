@@ -9,6 +9,6 @@ pub(crate) mod list;
 pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod notes;
+pub(crate) mod places;
 pub(crate) mod policy;
-pub(crate) mod swap;
 pub(crate) mod trace;

@@ -2,15 +2,11 @@
 //!
 //! Hardware's accessed bit records that a page was used.
 //!
-//! * Clearing it removes no permission, so that no entry is claimed.
-//! * It is flushed before the operation ends, so that the next use sets it again. An entry with a clear bit and
-//!   no owner ([`faultless_paging::holders`]) was in no TLB when it was flushed (rule R8).
-//! * Before the flush a use may leave the bit clear, so that the owner is cleared with it.
+//! It is flushed before the operation ends, so that the next use sets it again ([`crate::table::age`]).
 //!
 //! *Writes*: the entries.
 
 use faultless_paging::{Gather, Pages};
-use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
@@ -58,27 +54,10 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn clear_accessed_in(&self, pages: Pages, gather: &mut Gather) {
-        let format = Self::FORMAT;
         let _section = self.memory().enter();
         self.tables().for_each_entry(pages, &mut |entry, page| {
-            loop {
-                let value = entry.load();
-                // A claim is a use in progress.
-                if !format.is_used(value) || format.is_claimed(value) {
-                    return;
-                }
-                if self.tables().swap_of(value).is_some() {
-                    return;
-                }
-                // By compare-and-swap: hardware may set bits at any moment (rule R8).
-                let unused = match mutant(Mutant::OwnerNotTakenAway) {
-                    true => value & !format.accessed,
-                    false => format.unused(value),
-                };
-                if entry.replace(value, unused).is_ok() {
-                    self.tables().gather(value, page, gather);
-                    return;
-                }
+            if let Some(before) = self.tables().clear_accessed(entry) {
+                self.tables().gather(before, page, gather);
             }
         });
     }

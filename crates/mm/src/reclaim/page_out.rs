@@ -10,7 +10,7 @@
 //! 4. Put the slots into the entries, which releases the claims. A fault that comes now waits for the write,
 //!    with nothing held.
 //! 5. With interrupts on and nothing held, not even the range: write the pages to the device, and free them. A
-//!    page that the device does not take stays in its frame ([`crate::base::swap`]), and no further batch is taken.
+//!    page that the device does not take stays in its frame ([`crate::swap`]), and no further batch is taken.
 //!
 //! *Writes*: the entries, the slots, the descriptors, the space's page counts on this CPU's line.
 //!
@@ -54,6 +54,10 @@ impl Batch {
         }
     }
 
+    fn all(&self) -> impl Iterator<Item = &Leaving> {
+        self.pages[..self.count].iter().flatten()
+    }
+
     /// Returns how many more pages it can have.
     pub(crate) fn room(&self) -> usize {
         PAGE_OUT_BATCH - self.count
@@ -70,24 +74,15 @@ pub(crate) struct Written {
 
 /// Writes the pages of a batch, frees their frames, and wakes what waits for them.
 pub(crate) fn write<M: Machine>(memory: &Memory<M>, batch: &Batch) -> Written {
-    let (mut freed, mut devices) = (0, 0u32);
-    for page in batch.pages[..batch.count].iter().flatten() {
-        match &page.slot {
-            None => {
-                memory.free_swapped(page.frame);
-                freed += 1;
-            }
-            Some(slot) => {
-                freed += u64::from(memory.write_slot(slot, page.frame));
-                devices |= 1 << slot.device;
-            }
-        }
-        memory.machine().poll();
+    let mut freed = 0;
+    for page in batch.all().filter(|page| page.slot.is_none()) {
+        memory.free_swapped(page.frame);
+        freed += 1;
     }
-    let is_used = |device: &u32| devices & 1 << device != 0;
-    (0..u32::BITS)
-        .filter(is_used)
-        .for_each(|device| memory.end_writes(device));
+    freed += memory.write_slots(batch.count, |number| {
+        let page = batch.pages.get(number).copied().flatten()?;
+        Some((page.slot?, page.frame))
+    });
     Written {
         freed,
         is_all: freed == batch.count as u64,

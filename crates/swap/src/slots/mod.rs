@@ -27,7 +27,6 @@ use faultless_sync::atomic::{Local, amortised};
 use faultless_sync::{Mutant, mutant};
 
 use crate::array::FrameArray;
-use crate::device::SwapDevice;
 use crate::machine::SwapMachine;
 use cluster::{Cluster, Word};
 use uses::Uses;
@@ -124,11 +123,11 @@ impl<M: SwapMachine> Slots<M> {
         self.count(slot).ok_or(NotAdded::Free)?.add()
     }
 
-    /// Removes a use of a slot. The last one discards the slot's content on `device` and frees the slot.
+    /// Removes a use of a slot. The last one discards the slot's content by `discard`, and then frees the slot.
     /// Returns whether it was the last one.
     ///
     /// The caller has a use, which is the one that goes.
-    pub fn remove_use<D: SwapDevice + ?Sized>(&self, slot: u64, device: &D) -> bool {
+    pub fn remove_use(&self, slot: u64, discard: impl FnOnce()) -> bool {
         let Some(uses) = self.count(slot) else {
             return false;
         };
@@ -138,7 +137,7 @@ impl<M: SwapMachine> Slots<M> {
         if mutant(Mutant::SlotFreedBeforeDiscard) {
             uses.free();
         }
-        device.discard(slot);
+        discard();
         uses.free();
         self.own().used.add(1u64.wrapping_neg());
         let cluster = slot / CLUSTER;

@@ -130,6 +130,11 @@ impl Machine {
         self.source.frames.census().available()
     }
 
+    /// Returns the frames.
+    pub fn frames(&self) -> &Frames<Arena> {
+        &self.source.frames
+    }
+
     /// Enters the frames of some devices, and returns what every frame is used for.
     pub fn audit(&self, devices: &[&Compressed<&'static Machine>]) -> Accounts {
         let audit = self.source.frames.audit().unwrap();

@@ -5,5 +5,6 @@ mod compressed;
 mod failure;
 mod machine;
 mod pages;
+mod ram;
 mod slots;
 mod stress;

@@ -4,29 +4,10 @@ use std::collections::HashSet;
 use std::thread;
 
 use faultless_frames::NoMemory;
-use faultless_swap::{DeviceError, NotAdded, Page, Scratch, SlotCache, Slots, SwapDevice};
+use faultless_swap::{DeviceError, NotAdded, Scratch, SlotCache, Slots, SwapDevice};
 
 use crate::machine::{Machine, device, leak, set_cpu};
 use crate::pages::{Random, any};
-
-/// A device whose content nothing looks at.
-struct Nothing;
-
-impl SwapDevice for Nothing {
-    fn slots(&self) -> u64 {
-        u64::MAX
-    }
-    fn write(&self, _: u64, _: &Page) -> Result<(), DeviceError> {
-        Ok(())
-    }
-    fn read(&self, _: u64, _: &mut Page) -> Result<(), DeviceError> {
-        Err(DeviceError::Failed)
-    }
-    fn discard(&self, _: u64) {}
-    fn is_fast(&self) -> bool {
-        true
-    }
-}
 
 fn slots(count: u64, cpus: usize) -> (&'static Machine, Slots<&'static Machine>) {
     let machine = Machine::new(4096, cpus);
@@ -51,7 +32,7 @@ fn every_slot_is_allocated_once() {
         assert_eq!(slots.used(), count);
         slots.verify().unwrap();
         for slot in 0..count {
-            assert!(slots.remove_use(slot, &Nothing));
+            assert!(slots.remove_use(slot, || ()));
         }
         assert_eq!(slots.used(), 0);
         assert_eq!(slots.next_used(0), None);
@@ -80,9 +61,9 @@ fn the_last_use_frees_the_slot() {
     device.write(slot, &any(3)).unwrap();
     assert_eq!(slots.add_use(slot), Ok(()));
     assert_eq!(slots.uses(slot), 2);
-    assert!(!slots.remove_use(slot, &device));
+    assert!(!slots.remove_use(slot, || device.discard(slot)));
     assert_eq!(device.read(slot, &mut [0; 4096]), Ok(()));
-    assert!(slots.remove_use(slot, &device));
+    assert!(slots.remove_use(slot, || device.discard(slot)));
     assert_eq!(device.read(slot, &mut [0; 4096]), Err(DeviceError::Failed));
     assert_eq!(slots.add_use(slot), Err(NotAdded::Free));
     assert_eq!(slots.add_use(10), Err(NotAdded::Free));
@@ -95,7 +76,7 @@ fn the_walk_finds_the_slots_in_use() {
     let all: Vec<u64> = std::iter::from_fn(|| slots.allocate()).collect();
     let kept = [0, 255, 256, 700, 1999];
     for slot in all.into_iter().filter(|slot| !kept.contains(slot)) {
-        slots.remove_use(slot, &Nothing);
+        slots.remove_use(slot, || ());
     }
     let next = |slot: &u64| slots.next_used(slot + 1);
     let found: Vec<u64> = std::iter::successors(slots.next_used(0), next).collect();
@@ -175,19 +156,19 @@ fn run(cpu: u64, slots: &Slots<&'static Machine>, device: &dyn SwapDevice) -> u6
             },
             Some(&(slot, _)) if random.below(4) == 0 => {
                 slots.add_use(slot).unwrap();
-                assert!(!slots.remove_use(slot, device));
+                assert!(!slots.remove_use(slot, || device.discard(slot)));
             }
             Some(&(slot, seed)) => {
                 let mut page = [0; 4096];
                 device.read(slot, &mut page).unwrap();
                 assert!(page == any(seed));
-                assert!(slots.remove_use(slot, device));
+                assert!(slots.remove_use(slot, || device.discard(slot)));
                 held.swap_remove(at);
             }
         }
     }
     for (slot, _) in held {
-        assert!(slots.remove_use(slot, device));
+        assert!(slots.remove_use(slot, || device.discard(slot)));
     }
     refused
 }

@@ -39,6 +39,10 @@ impl Shared {
         assert_eq!(page[0], byte);
     }
 
+    fn free(&self, slot: u64) -> bool {
+        self.slots.remove_use(slot, || self.device.discard(slot))
+    }
+
     /// Allocates a slot if there is one, uses it, and frees it.
     fn use_once(&self, byte: u8) -> bool {
         let Some(slot) = self.slots.allocate() else {
@@ -46,7 +50,7 @@ impl Shared {
         };
         self.write(slot, byte);
         self.check(slot, byte);
-        assert!(self.slots.remove_use(slot, &self.device));
+        assert!(self.free(slot));
         true
     }
 
@@ -86,12 +90,12 @@ fn two_uses() {
         shared.slots.add_use(slot).unwrap();
         let other = Shared::beside(&shared, move |shared| {
             shared.check(slot, 7);
-            shared.slots.remove_use(slot, &shared.device);
+            shared.free(slot);
         });
         shared.slots.add_use(slot).unwrap();
         shared.check(slot, 7);
-        assert!(!shared.slots.remove_use(slot, &shared.device));
-        shared.slots.remove_use(slot, &shared.device);
+        assert!(!shared.free(slot));
+        shared.free(slot);
         other.join().unwrap();
         assert_eq!(shared.slots.used(), 0);
         assert!(shared.device.read(slot, &mut [0; 4096]).is_err());
@@ -106,7 +110,7 @@ fn freed_beside_giving_up() {
         let first = shared.slots.allocate().unwrap();
         let second = shared.slots.allocate().unwrap();
         let other = Shared::beside(&shared, move |shared| {
-            shared.slots.remove_use(first, &shared.device);
+            shared.free(first);
         });
         let third = shared.slots.allocate().unwrap();
         assert!(third != second);
@@ -123,7 +127,7 @@ fn clusters_run_out() {
         let other = Shared::beside(&shared, |shared| {
             let first = shared.slots.allocate().unwrap();
             shared.use_once(1);
-            shared.slots.remove_use(first, &shared.device);
+            shared.free(first);
         });
         // At most two slots are the other CPU's.
         assert!(shared.use_once(2));

@@ -7,7 +7,8 @@ use crate::arch::{cpu, interrupts, random, time};
 use crate::errno::Errno;
 use crate::files::source::{self, Kind};
 use crate::heap;
-use crate::memory::{self, Counter, machine, stacks, swap};
+use crate::memory::{self, Counter, machine, stacks};
+use crate::swap;
 use crate::syscall::identity;
 
 /// A file.

@@ -70,6 +70,16 @@ fn private_memory() {
         assert_eq!(usage(space).referenced, 0);
         cpu.load(page(1)).unwrap();
         assert_eq!(usage(space).referenced, PAGE);
+        // Advice does the same to pages that no other space maps.
+        space.madvise(AT, PAGES * PAGE, advice::COLD).unwrap();
+        assert_eq!(usage(space).referenced, 0);
+        cpu.load(page(2)).unwrap();
+        assert_eq!(usage(space).referenced, PAGE);
+        let child = space.fork().unwrap();
+        let shared = usage(space).referenced;
+        space.madvise(AT, PAGES * PAGE, advice::COLD).unwrap();
+        assert_eq!((usage(space).referenced, shared), (PAGE, PAGE));
+        child.destroy();
         // Nor does clearing soft-dirty bits make a page clean.
         space.clear_soft_dirty();
         assert_eq!(kinds(&usage(space)), [0, 0, 0, 8]);

@@ -7,9 +7,10 @@
 //! changes no mapping, and faults continue beside it. `MADV_DONTNEED` ([`crate::ops::madvise::dont_need`]),
 //! `MADV_FREE` ([`crate::reclaim::lazyfree`]) and guards ([`crate::fault::kinds::guard`]) work on entries;
 //! `MADV_POPULATE_*` are ordinary faults. `MADV_PAGEOUT` and `MADV_WILLNEED` swap pages out
-//! and back. `MADV_COLD`, and advice about huge pages and merging of equal pages, is accepted as on Linux, and has no
-//! effect yet.
+//! and back, and `MADV_COLD` makes them count as unused. Advice about huge pages and merging of equal pages is
+//! accepted as on Linux, and has no effect yet.
 
+mod cold;
 mod dont_need;
 mod flags;
 mod page_out;
@@ -180,8 +181,12 @@ impl<M: Machine> AddressSpace<M> {
                 }
                 result
             }
-            // Of no effect yet, or not allowed at all.
-            advice::COLD | advice::COLLAPSE => self.over_mapped(pages, what, |_| Ok(())),
+            advice::COLD => self.over_mapped(pages, what, |part| {
+                cold::cool(self, part);
+                Ok(())
+            }),
+            // Not allowed anywhere.
+            advice::COLLAPSE => self.over_mapped(pages, what, |_| Ok(())),
             _ => self.change_flags(pages, what),
         }
     }

@@ -21,7 +21,7 @@ use crate::space::AddressSpace;
 pub(super) fn page_out<M: Machine>(space: &AddressSpace<M>, pages: Pages) -> Result<(), Errno> {
     let machine = space.machine();
     let (mut result, mut at, mut has_seen_all) = (Ok(()), pages.start, true);
-    while space.memory().swap.is_on() && !machine.fatal_signal_pending() {
+    while space.memory().has_swap() && !machine.fatal_signal_pending() {
         // Part of one table: what a batch does not take is looked at again.
         let table_end = (at | (ENTRIES as u64 - 1)) + 1;
         let part = Pages::new(at, pages.end.min(table_end));

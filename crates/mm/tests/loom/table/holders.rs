@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{PAGE, RW, World, explore, with_marks};
+use crate::model::{PAGE, RW, Space, World, explore, with_marks};
 use faultless_mm::{AgingMode, AtomicU32, Policy, SegvCode, advice};
 use faultless_sync::atomic::Ordering::Relaxed;
 use faultless_sync::{Mutant, with_flaw};
@@ -106,10 +106,10 @@ fn broken_walk_not_marked() {
     with_marks(|| with_flaw(Mutant::LoadNotMarked, a_table_and_a_walk));
 }
 
-/// CPU 1 has loaded a page and discards it, while CPU 0 clears its accessed bit. CPU 0 may hold the page
+/// CPU 1 has loaded a page and discards it, while CPU 0 clears its accessed bit by `clear`. CPU 0 may hold the page
 /// itself.
-fn clearing_beside_a_discard() {
-    explore(Some(3), || {
+fn beside_a_discard(clear: fn(&Space)) {
+    explore(Some(3), move || {
         let world = World::new(2, Policy::Speculative);
         world.map(0, 2, RW);
         world.cpu().store(PAGE, OLD).unwrap();
@@ -118,15 +118,34 @@ fn clearing_beside_a_discard() {
             cpu.load(0).unwrap();
             cpu.space().madvise(0, PAGE, advice::DONTNEED).unwrap();
         });
-        world.space().clear_accessed(AgingMode::All);
+        clear(world.space());
         other.join().unwrap();
         world.finish();
     });
 }
 
+fn clearing_beside_a_discard() {
+    beside_a_discard(|space| space.clear_accessed(AgingMode::All));
+}
+
+fn cooling_beside_a_discard() {
+    beside_a_discard(|space| space.madvise(0, PAGE, advice::COLD).unwrap());
+}
+
 #[test]
 fn a_bit_is_cleared_beside_a_discard() {
     with_marks(clearing_beside_a_discard);
+}
+
+#[test]
+fn a_page_is_made_cold_beside_a_discard() {
+    with_marks(cooling_beside_a_discard);
+}
+
+#[test]
+#[should_panic(expected = "a TLB holds a frame that is freed")]
+fn broken_owner_not_taken_away_from_a_cold_page() {
+    with_marks(|| with_flaw(Mutant::OwnerNotTakenAway, cooling_beside_a_discard));
 }
 
 #[test]

@@ -117,6 +117,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
             space.clear_soft_dirty();
             Ok(())
         }
+        18 if pages % 2 == 0 => space.madvise(at, length, advice::COLD),
         18 => {
             space.clear_accessed(AgingMode::All);
             Ok(())

@@ -4,7 +4,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, SwapEntry};
-use faultless_swap::{DeviceError, Page, SlotPage, SwapDevice};
+use faultless_swap::SlotPage;
 use faultless_sync::{Mutant, mutant};
 
 use super::SwapArea;
@@ -16,41 +16,11 @@ pub(crate) struct HeldSlot {
     pub(crate) entry: SwapEntry,
 }
 
-/// What a slot's last use discards: what the device has, or the frame in which the page was kept.
-struct Content<'a, M: Machine> {
-    memory: &'a Memory<M>,
-    area: &'a SwapArea<M>,
-}
-
-impl<M: Machine> SwapDevice for Content<'_, M> {
-    fn slots(&self) -> u64 {
-        self.area.device.slots()
-    }
-    fn write(&self, slot: u64, page: &Page) -> Result<(), DeviceError> {
-        self.area.device.write(slot, page)
-    }
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), DeviceError> {
-        self.area.device.read(slot, page)
-    }
-    fn discard(&self, slot: u64) {
-        match self.area.pages.get(slot) {
-            // Taken back before it had a page.
-            SlotPage::NotWritten => return,
-            SlotPage::Written => self.area.device.discard(slot),
-            SlotPage::Kept(frame) => self.memory.free_swapped(frame),
-        }
-        self.area.pages.set(slot, SlotPage::NotWritten);
-    }
-    fn is_fast(&self) -> bool {
-        self.area.device.is_fast()
-    }
-}
-
 impl<M: Machine> Memory<M> {
     /// Allocates a slot for a page that is about to be written, with a use for its entry and one for the
     /// write.
     pub(crate) fn allocate_slot(&self) -> Option<SwapEntry> {
-        for (device, area) in (0..).zip(self.swap.all()) {
+        for (device, area) in (0..).zip(self.swap_areas()) {
             let Some(slot) = area.slots.allocate() else {
                 continue;
             };
@@ -77,7 +47,7 @@ impl<M: Machine> Memory<M> {
 
     /// Adds the use of an entry that names the same slot as another one. Returns whether there was room for it.
     pub(crate) fn share_slot(&self, entry: &SwapEntry) -> bool {
-        let area = self.swap.area(entry.device);
+        let area = self.swap_area(entry.device);
         area.is_some_and(|area| area.slots.add_use(entry.slot).is_ok())
     }
 
@@ -99,10 +69,21 @@ impl<M: Machine> Memory<M> {
 
     /// Drops a use of a slot, and frees the slot with the last.
     pub(crate) fn drop_slot_use(&self, entry: &SwapEntry) {
-        if let Some(area) = self.swap.area(entry.device) {
-            let content = Content { memory: self, area };
-            area.slots.remove_use(entry.slot, &content);
+        if let Some(area) = self.swap_area(entry.device) {
+            let discard = || self.discard_slot(area, entry.slot);
+            area.slots.remove_use(entry.slot, discard);
         }
+    }
+
+    /// Discards a slot's page: what the device has, or the frame in which the page was kept.
+    fn discard_slot(&self, area: &SwapArea<M>, slot: u64) {
+        match area.pages.get(slot) {
+            // Taken back before it had a page.
+            SlotPage::NotWritten => return,
+            SlotPage::Written => area.device.discard(slot),
+            SlotPage::Kept(frame) => self.free_swapped(frame),
+        }
+        area.pages.set(slot, SlotPage::NotWritten);
     }
 
     /// Frees the frame of a page that was swapped out.
@@ -115,7 +96,7 @@ impl<M: Machine> Memory<M> {
 
     /// Returns the uses of a slot.
     pub(crate) fn slot_uses(&self, entry: &SwapEntry) -> u64 {
-        let area = self.swap.area(entry.device);
+        let area = self.swap_area(entry.device);
         area.map_or(0, |area| area.slots.uses(entry.slot).into())
     }
 }

@@ -1,8 +1,8 @@
 //! The swap devices in use, their slots, and the pages on their way.
 //!
 //! A port adds a device by [`Memory::swap_on`]. Pages of anonymous memory are then written to it
-//! ([`crate::reclaim`]), and an entry that names a slot takes the page's place
-//! ([`faultless_paging::SwapEntry`]). The fault on it reads the page ([`crate::fault`]).
+//! (room `reclaim`), and an entry that names a slot takes the page's place
+//! ([`faultless_paging::SwapEntry`]). The fault on it reads the page (room `fault`).
 //!
 //! * Devices are used in the order in which they were added: the first that has a free slot.
 //! * Every page-table entry that names a slot is a *use* of it. So is a page-out until its page is written, and
@@ -23,20 +23,16 @@ mod transfer;
 
 use core::ptr::NonNull;
 
-use faultless_paging::{EntryFormat, Frame, PAGE_SIZE, SwapEntry};
+use faultless_paging::{EntryFormat, Frame, PAGE_SIZE};
 use faultless_swap::{SlotCache, SlotPage, SlotPages, Slots, SwapDevice};
-use faultless_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use faultless_sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::base::places::SWAP_DEVICES;
 use below::Below;
 pub(crate) use slot::HeldSlot;
-
-/// The most devices at a time.
-const SWAP_DEVICES: usize = 4;
-
-const _: () = assert!(SWAP_DEVICES <= SwapEntry::DEVICES as usize);
 
 /// A device in use.
 struct SwapArea<M: Machine> {
@@ -49,34 +45,24 @@ struct SwapArea<M: Machine> {
     frame: Frame,
 }
 
-/// The devices in use, by number.
-pub(crate) struct SwapAreas<M: Machine>([AtomicPtr<SwapArea<M>>; SWAP_DEVICES]);
-
-impl<M: Machine> SwapAreas<M> {
-    pub(crate) fn new() -> Self {
-        Self(core::array::from_fn(|_| {
-            AtomicPtr::new(core::ptr::null_mut())
-        }))
-    }
-
-    fn area(&self, number: u32) -> Option<&SwapArea<M>> {
+impl<M: Machine> Memory<M> {
+    /// Returns a device in use.
+    fn swap_area(&self, number: u32) -> Option<&SwapArea<M>> {
         // Acquire: pairs with the compare-and-swap in `swap_on`.
-        let area = self.0.get(number as usize)?.load(Ordering::Acquire);
-        // SAFETY: an area in use is not freed.
-        NonNull::new(area).map(|area| unsafe { area.as_ref() })
+        let area = self.swap.0.get(number as usize)?.load(Ordering::Acquire);
+        // SAFETY: `swap_on` of the same core has written it, and an area in use is not freed.
+        NonNull::new(area).map(|area| unsafe { area.cast::<SwapArea<M>>().as_ref() })
     }
 
-    fn all(&self) -> impl Iterator<Item = &SwapArea<M>> {
-        (0..SWAP_DEVICES as u32).map_while(|number| self.area(number))
+    fn swap_areas(&self) -> impl Iterator<Item = &SwapArea<M>> {
+        (0..SWAP_DEVICES as u32).map_while(|number| self.swap_area(number))
     }
 
     /// Whether there is a device.
-    pub(crate) fn is_on(&self) -> bool {
-        self.area(0).is_some()
+    pub(crate) fn has_swap(&self) -> bool {
+        self.swap_area(0).is_some()
     }
-}
 
-impl<M: Machine> Memory<M> {
     /// Begins to use a swap device, after those that are in use. `cpus` has a part for each CPU, new, which no
     /// other device uses. Returns the device's number.
     ///
@@ -112,7 +98,7 @@ impl<M: Machine> Memory<M> {
             // Release: pairs with the acquire in `area`.
             let added = place.compare_exchange(
                 core::ptr::null_mut(),
-                area.as_ptr(),
+                area.as_ptr().cast(),
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
@@ -133,7 +119,7 @@ impl<M: Machine> Memory<M> {
     pub unsafe fn end_swap(&self) {
         for place in &self.swap.0 {
             let area = place.swap(core::ptr::null_mut(), Ordering::AcqRel);
-            if let Some(area) = NonNull::new(area) {
+            if let Some(area) = NonNull::new(area.cast::<SwapArea<M>>()) {
                 // SAFETY: written by `swap_on`, and not used any more.
                 let frame = unsafe {
                     let frame = area.as_ref().frame;
@@ -148,8 +134,7 @@ impl<M: Machine> Memory<M> {
     /// Returns the number of slots of all devices, and how many are used.
     pub fn swap_usage(&self) -> (u64, u64) {
         let all = self
-            .swap
-            .all()
+            .swap_areas()
             .map(|area| (area.slots.slots(), area.slots.used()));
         all.fold((0, 0), |(slots, used), (more, more_used)| {
             (slots + more, used + more_used)
@@ -159,7 +144,7 @@ impl<M: Machine> Memory<M> {
     /// Calls `visit` with the frames of the devices' slots, and with those in which pages are kept: for these
     /// with `true`. Nothing is at work.
     pub(crate) fn for_each_swap_frame(&self, visit: &mut dyn FnMut(Frame, bool)) {
-        for area in self.swap.all() {
+        for area in self.swap_areas() {
             visit(area.frame, false);
             area.slots.for_each_frame(&mut |frame| visit(frame, false));
             area.pages.for_each_frame(&mut |frame| visit(frame, false));

@@ -1,0 +1,101 @@
+//! Pages on their way to a device and back.
+//!
+//! *Writes*: where the slot's page is; once for each batch of writes the device's count of these.
+
+use faultless_paging::{Frame, SwapEntry};
+use faultless_swap::{Page, SlotPage, SwapWrite};
+use faultless_sync::atomic::Ordering;
+use faultless_trace::Counter;
+
+use super::{HeldSlot, SwapArea};
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+
+impl<M: Machine> Memory<M> {
+    /// Writes pages to their slots: for each number below `count` the one that `page_at` names. Drops the uses of the
+    /// writes, and wakes what waits for the pages. A page that the device does not take stays in its frame until
+    /// the slot is freed. Returns how many the devices have taken.
+    pub(crate) fn write_slots(
+        &self,
+        count: usize,
+        page_at: impl Fn(usize) -> Option<(SwapEntry, Frame)>,
+    ) -> u64 {
+        let mut taken = 0;
+        for (device, area) in (0..).zip(self.swap_areas()) {
+            let of_device = |number| page_at(number).filter(|(entry, _)| entry.device == device);
+            let mut has_some = false;
+            let mut writes = (0..count).filter_map(|number| {
+                let (entry, frame) = of_device(number)?;
+                has_some = true;
+                // SAFETY: nothing writes the page: no entry shows it, and nothing has pinned it. The frame is
+                // freed when the write is done.
+                let page = unsafe { self.machine().pointer(frame).cast::<Page>().as_ref() };
+                Some(SwapWrite {
+                    number,
+                    slot: entry.slot,
+                    page,
+                })
+            });
+            area.device.write_all(&mut writes, &mut |number, result| {
+                if let Some((entry, frame)) = of_device(number) {
+                    self.written(area, &entry, frame, result.is_ok());
+                }
+                taken += u64::from(result.is_ok());
+                self.machine().poll();
+            });
+            if has_some {
+                self.end_writes(area);
+            }
+        }
+        taken
+    }
+
+    /// Records that the device has, or has not, taken the page of a slot. Drops the use of the write.
+    fn written(&self, area: &SwapArea<M>, entry: &SwapEntry, frame: Frame, is_written: bool) {
+        if is_written {
+            area.pages.set(entry.slot, SlotPage::Written);
+            self.count(Counter::SwapOut);
+            self.free_swapped(frame);
+        } else {
+            area.pages.set(entry.slot, SlotPage::Kept(frame));
+        }
+        self.drop_slot_use(entry);
+    }
+
+    /// Wakes what waits for pages that were written to a device.
+    fn end_writes(&self, area: &SwapArea<M>) {
+        // Release: a woken thread sees where the pages are.
+        area.written.fetch_add(1, Ordering::Release);
+        self.machine().wake(&area.written, u32::MAX);
+    }
+
+    /// Reads the page of a held slot, which an entry has named meanwhile, into a frame that only the caller uses.
+    /// Waits for the device, and for a write of the page.
+    ///
+    /// # Errors
+    /// `EIO`: the device failed, or what it has is damaged.
+    pub(crate) fn read_slot(&self, held: &HeldSlot, frame: Frame) -> Result<(), Errno> {
+        let (machine, slot) = (self.machine(), held.entry.slot);
+        let area = self.swap_area(held.entry.device).ok_or(Errno::EIO)?;
+        loop {
+            // Acquire: pairs with the release in `end_writes`.
+            let seen = area.written.load(Ordering::Acquire);
+            match area.pages.get(slot) {
+                // The page-out that has put the slot into the entry ends the wait.
+                SlotPage::NotWritten => machine.park(&area.written, seen),
+                // The frame stays until the last use of the slot has gone.
+                SlotPage::Kept(kept) => {
+                    machine.copy(kept, frame);
+                    return Ok(());
+                }
+                SlotPage::Written => break,
+            }
+        }
+        // SAFETY: the caller's frame.
+        let page = unsafe { machine.pointer(frame).cast::<Page>().as_mut() };
+        area.device.read(slot, page).map_err(|_| Errno::EIO)?;
+        self.count(Counter::SwapIn);
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! A disk that pages are swapped out to.
+//!
+//! The first page of a disk has its header, as on Linux; the others are slots.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use faultless_mm::{Frame, PAGE_SIZE, SlotCache, SwapDevice};
+use faultless_swap::{Compressed, RamDisk, Scratch};
+
+use crate::arch::percpu;
+use crate::memory::machine::Kernel;
+
+/// The kinds of disks, by their names in the run file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Compressed memory (`/dev/zram0`).
+    Zram,
+    /// Memory without compression (`/dev/ram0`).
+    Ram,
+}
+
+impl Kind {
+    /// Looks up a kind by its name.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"zram" => Some(Self::Zram),
+            b"ram" => Some(Self::Ram),
+            _ => None,
+        }
+    }
+}
+
+/// What has the pages.
+enum Body {
+    Zram(Compressed<Kernel>),
+    Ram(RamDisk<Kernel>),
+}
+
+/// A disk.
+pub struct Disk {
+    body: Body,
+    /// Each CPU's part of its slots, while it is in use.
+    caches: Vec<SlotCache>,
+}
+
+impl Disk {
+    /// Makes a disk of so many bytes, for as long as the kernel runs.
+    ///
+    /// # Errors
+    /// A line that says what is wrong.
+    pub fn make(kind: Kind, bytes: u64) -> Result<&'static Self, &'static str> {
+        const SHORT: &str = "there is too little memory for the swap device";
+        let slots = (bytes / PAGE_SIZE).saturating_sub(1);
+        let cpus = percpu::count() as usize;
+        let body = match kind {
+            Kind::Zram => {
+                let scratch = scratch(cpus).ok_or(SHORT)?;
+                let device = Compressed::new(Kernel, scratch, slots);
+                Body::Zram(device.map_err(|_| SHORT)?)
+            }
+            Kind::Ram => Body::Ram(RamDisk::new(Kernel, slots).map_err(|_| SHORT)?),
+        };
+        let mut caches = Vec::new();
+        caches.try_reserve_exact(cpus).map_err(|_| SHORT)?;
+        caches.resize_with(cpus, SlotCache::default);
+        Ok(Box::leak(Box::new(Self { body, caches })))
+    }
+
+    /// The disk as the core uses it.
+    pub fn device(&'static self) -> &'static dyn SwapDevice {
+        match &self.body {
+            Body::Zram(device) => device,
+            Body::Ram(device) => device,
+        }
+    }
+
+    /// Each CPU's part of its slots.
+    pub fn caches(&'static self) -> &'static [SlotCache] {
+        &self.caches
+    }
+
+    /// Calls `visit` with every frame of the disk, for the verifier.
+    pub fn for_each_frame(&self, visit: &mut dyn FnMut(Frame)) {
+        match &self.body {
+            Body::Zram(device) => device.for_each_frame(visit),
+            Body::Ram(device) => device.for_each_frame(visit),
+        }
+    }
+}
+
+/// Makes a scratch memory for each CPU.
+fn scratch(cpus: usize) -> Option<&'static [Scratch]> {
+    let mut scratch = Vec::<Scratch>::new();
+    scratch.try_reserve_exact(cpus).ok()?;
+    for place in scratch.spare_capacity_mut().iter_mut().take(cpus) {
+        // In place: the stack is smaller than a scratch memory.
+        Scratch::place(place);
+    }
+    // SAFETY: so many were made just now.
+    unsafe { scratch.set_len(cpus) };
+    Some(scratch.leak())
+}

@@ -1,0 +1,67 @@
+//! The disks that pages are swapped out to.
+//!
+//! `swap=KIND:BYTES` in the run file makes a disk, and its use begins before the first program.
+//!
+//! * `disk`: the kinds of disks.
+
+mod disk;
+
+use faultless_mm::{Frame, PAGE_SIZE};
+use faultless_swap::SwapMachine;
+use faultless_sync::Cpu;
+
+use crate::memory::machine::{self, Kernel};
+use crate::memory::reclaim;
+use crate::sync::Once;
+use disk::Disk;
+pub use disk::Kind;
+
+static DISK: Once<&'static Disk> = Once::new();
+
+/// The disk that a run asks for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub kind: Kind,
+    pub bytes: u64,
+}
+
+impl SwapMachine for Kernel {
+    type Frames = <Kernel as faultless_mm::Machine>::Frames;
+
+    fn frames(&self) -> &Self::Frames {
+        faultless_mm::Machine::frames(self)
+    }
+
+    fn cpu(&self) -> Cpu {
+        faultless_mm::Machine::cpu(self)
+    }
+}
+
+/// Makes the disk that the run asks for, and begins to use it.
+///
+/// # Errors
+/// A line that says what is wrong.
+pub fn begin(wanted: Option<Wanted>) -> Result<(), &'static str> {
+    let Some(Wanted { kind, bytes }) = wanted else {
+        return Ok(());
+    };
+    let disk = Disk::make(kind, bytes)?;
+    machine::memory()
+        .swap_on(disk.device(), disk.caches())
+        .map_err(|_| "there is too little memory for the slots of the swap device")?;
+    DISK.set(disk);
+    reclaim::begin().map_err(|_| "there is too little memory for the thread that reclaims")
+}
+
+/// Calls `visit` with every frame of the disks, for the verifier.
+pub fn for_each_frame(visit: &mut dyn FnMut(Frame)) {
+    if let Some(disk) = DISK.try_get() {
+        disk.for_each_frame(visit);
+    }
+}
+
+/// Returns the bytes of all swap, and those that are free.
+pub fn sizes() -> (u64, u64) {
+    let (slots, used) = machine::memory().swap_usage();
+    (slots * PAGE_SIZE, slots.saturating_sub(used) * PAGE_SIZE)
+}
