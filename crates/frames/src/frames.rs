@@ -328,6 +328,16 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         taken.map_or_else(|| self.allocate_block(0), Ok)
     }
 
+    fn free_reserved(&self, cpu: Cpu, frame: Frame) {
+        let mut buddy = self.buddy.lock(&self.machine);
+        if buddy.free() >= self.watermarks.get().min {
+            drop(buddy);
+            return self.free(cpu, frame);
+        }
+        self.machine.forget(frame);
+        buddy.release(self.range(), frame, 0);
+    }
+
     fn missing(&self) -> u64 {
         let free = self.buddy.lock(&self.machine).free();
         self.watermarks.get().high.saturating_sub(free)

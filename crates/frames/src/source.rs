@@ -45,6 +45,12 @@ pub trait FrameSource {
         self.allocate(cpu)
     }
 
+    /// Frees a frame that was reclaimed, or that came from [`FrameSource::allocate_reserved`]: the source keeps it for that
+    /// again, if it has too few. As [`FrameSource::free`].
+    fn free_reserved(&self, cpu: Cpu, frame: Frame) {
+        self.free(cpu, frame);
+    }
+
     /// Returns how many frames the source would like to have free in addition: 0 while there are enough.
     fn missing(&self) -> u64 {
         0

@@ -4,8 +4,7 @@
 //!   [`Memory::reclaim_in_background`] when the source wakes it, and frees so many (Linux: `kswapd`).
 //! * A fault that finds no frame frees a batch itself, with nothing held, and tries again (*direct reclaim*). It fails
 //!   only when several rounds of the sweep have freed nothing.
-//! * Without a device, or with a full one, nothing is swept: the pages of a space that its program does not need are
-//!   found faster ([`crate::reclaim::lazyfree`]).
+//! * Pages of files and of address spaces are swept in turn. Without a free slot only files are.
 //!
 //! *Writes*: what the sweep and page-out write; this CPU's counters.
 
@@ -15,8 +14,10 @@ use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::reclaim::object::sweep_objects;
 use crate::reclaim::page_out::{Batch, write};
-use crate::reclaim::sweep::sweep;
+use crate::reclaim::sweep::{Swept, sweep};
+use crate::rmap::claims::Places;
 use crate::tune::SWEEP_ROUNDS;
 
 /// What reclaims.
@@ -36,18 +37,20 @@ impl By {
     }
 }
 
-/// How long a sweep goes on without result.
-struct Patience {
-    ends: u64,
+/// How far the sweeps have gone without result, by ends that they have reached.
+#[derive(Default)]
+struct Fruitless {
+    spaces: u64,
+    objects: u64,
 }
 
 impl<M: Machine> Memory<M> {
     /// Frees frames until the source misses none, or none can be freed. Lets other threads run in between. Returns how
     /// many it has freed. The caller holds nothing.
     pub fn reclaim_in_background(&'static self) -> u64 {
-        let (mut freed, mut patience) = (0, Patience { ends: 0 });
+        let (mut freed, mut fruitless) = (0, Fruitless::default());
         while self.machine().frames().missing() > 0 {
-            let Some(more) = self.reclaim_batch(By::Background, &mut patience) else {
+            let Some(more) = self.reclaim_batch(By::Background, &mut fruitless) else {
                 break;
             };
             freed += more;
@@ -59,9 +62,13 @@ impl<M: Machine> Memory<M> {
     /// Frees some frames, for an allocation that has found none. Returns whether it has. The caller holds nothing.
     #[cold]
     pub fn reclaim_some(&'static self) -> bool {
-        let mut patience = Patience { ends: 0 };
+        if self.machine().frames().missing() == 0 {
+            // Something else than memory is short.
+            return false;
+        }
+        let mut fruitless = Fruitless::default();
         while !self.machine().fatal_signal_pending() {
-            match self.reclaim_batch(By::Direct, &mut patience) {
+            match self.reclaim_batch(By::Direct, &mut fruitless) {
                 Some(0) => cond_resched(self.machine()),
                 Some(_) => return true,
                 None => break,
@@ -71,27 +78,39 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Frees the frames of a batch of pages. Returns how many; `None` when it is in vain.
-    fn reclaim_batch(&'static self, by: By, patience: &mut Patience) -> Option<u64> {
-        let (slots, used) = self.swap_usage();
-        if used >= slots {
-            return None;
-        }
+    fn reclaim_batch(&'static self, by: By, fruitless: &mut Fruitless) -> Option<u64> {
+        let source = self.machine().frames();
+        let places = source.allocate_reserved(self.machine().cpu()).ok()?;
+        let places = Places::new(self, places);
         let mut batch = Batch::new(0);
+        let of_objects = sweep_objects(self, &places, &mut batch);
+        let (slots, used) = self.swap_usage();
         let mut spaces = self.keep_spaces();
         let count = spaces.count();
-        let swept = sweep(&mut spaces, &mut batch);
+        let of_spaces = match used < slots {
+            true => sweep(&mut spaces, &places, &mut batch),
+            // Without a slot, only pages that the program does not need could leave, and they are found faster.
+            false => Swept {
+                ends: count,
+                ..Swept::default()
+            },
+        };
         drop(spaces);
+        drop(places);
         let freed = write(self, &batch).freed;
         let counters = self.this_cpu().counters();
         let (scanned, stolen) = by.counters();
-        counters.add(scanned, swept.seen);
+        counters.add(scanned, of_objects.seen + of_spaces.seen);
         counters.add(stolen, freed);
-        counters.add(Counter::Deactivate, swept.aged);
+        counters.add(Counter::Deactivate, of_objects.aged + of_spaces.aged);
         if freed > 0 {
-            patience.ends = 0;
+            *fruitless = Fruitless::default();
             return Some(freed);
         }
-        patience.ends += swept.ends;
-        (patience.ends <= SWEEP_ROUNDS * count).then_some(0)
+        fruitless.spaces += of_spaces.ends;
+        fruitless.objects += of_objects.ends;
+        let goes_on = fruitless.spaces < SWEEP_ROUNDS * count
+            || fruitless.objects < SWEEP_ROUNDS * self.count_objects();
+        goes_on.then_some(0)
     }
 }

@@ -54,6 +54,12 @@ impl Batch {
         }
     }
 
+    /// Adds a page. There is room for it.
+    pub(crate) fn push(&mut self, slot: Option<SwapEntry>, frame: Frame) {
+        self.pages[self.count] = Some(Leaving { slot, frame });
+        self.count += 1;
+    }
+
     fn all(&self) -> impl Iterator<Item = &Leaving> {
         self.pages[..self.count].iter().flatten()
     }
@@ -211,11 +217,7 @@ pub(crate) fn take<M: Machine>(
         candidate.entry.set(left.unwrap_or(0));
         gone.add(Some(RssKind::Anonymous));
         came.add(slot.map(|_| RssKind::Swap));
-        batch.pages[batch.count] = Some(Leaving {
-            slot,
-            frame: format.frame(candidate.value),
-        });
-        batch.count += 1;
+        batch.push(slot, format.frame(candidate.value));
     }
     let cpu = space.machine().cpu();
     space.tables().rss.gone(cpu, &gone);

@@ -20,17 +20,22 @@
 //!
 //! *Models*: loom `reclaim/sweep.rs`.
 
-use faultless_paging::{ENTRIES, Entry, Pages};
+use faultless_frames::Flags;
+use faultless_paging::{ENTRIES, Entry, Frame, Pages};
+
+const _: () = assert!(SWEPT_AT_ONCE.is_power_of_two() && SWEPT_AT_ONCE <= ENTRIES as u64);
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::reclaim::page_out::{Batch, Candidate, Candidates, is_sole_anonymous, take};
+use crate::reclaim::page_out::{Batch, Candidate, Candidates, take};
+use crate::reclaim::shared::take_anonymous;
 use crate::rmap::anon::AllSpaces;
+use crate::rmap::claims::Places;
 use crate::space::AddressSpace;
 use crate::tree::SlotState;
 use crate::tree::mapping::{Attributes, Locked};
-use crate::tune::SWEPT_TABLES;
+use crate::tune::{SWEPT_AT_ONCE, SWEPT_PARTS};
 
 /// What a part of the sweep has seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,14 +46,36 @@ pub(crate) struct Swept {
     pub(crate) aged: u64,
     /// Address spaces whose end it has reached.
     pub(crate) ends: u64,
-    /// Whether a page stayed because no slot was free.
-    pub(crate) is_full: bool,
+    /// A page that several entries show, and this one has not used.
+    pub(crate) shared: Option<Frame>,
 }
 
-/// Moves the hand on until the batch is full, some tables were seen, or the end of each space was reached once.
-pub(crate) fn sweep<M: Machine>(spaces: &mut AllSpaces<'_, M>, batch: &mut Batch) -> Swept {
+/// Takes the page out that the sweep has met in several spaces, if none has used it.
+fn take_shared<M: Machine>(
+    spaces: &AllSpaces<'_, M>,
+    places: &Places<M>,
+    batch: &mut Batch,
+    swept: &mut Swept,
+) {
+    if let Some(frame) = swept.shared.take()
+        && !take_anonymous(spaces, places, frame, batch)
+    {
+        swept.aged += 1;
+    }
+}
+
+/// Moves the hand on until the batch is full, some tables were seen, or the end of each space was reached once. The batch
+/// has room.
+pub(crate) fn sweep<M: Machine>(
+    spaces: &mut AllSpaces<'_, M>,
+    places: &Places<M>,
+    batch: &mut Batch,
+) -> Swept {
     let (mut swept, count) = (Swept::default(), spaces.count());
-    for _ in 0..SWEPT_TABLES {
+    for _ in 0..SWEPT_PARTS {
+        if batch.room() <= 1 || swept.ends == count {
+            break;
+        }
         let Some(space) = spaces.first() else {
             break;
         };
@@ -57,30 +84,28 @@ pub(crate) fn sweep<M: Machine>(spaces: &mut AllSpaces<'_, M>, batch: &mut Batch
         let is_done = at >= end;
         let next = match is_done {
             true => 0,
-            false => sweep_table(space, at, batch, &mut swept),
+            false => sweep_part(space, at, batch, &mut swept),
         };
         space.place.hand.set(next);
+        take_shared(spaces, places, batch, &mut swept);
         if is_done {
             swept.ends += 1;
             spaces.rotate();
-        }
-        if batch.room() == 0 || swept.ends == count {
-            break;
         }
     }
     swept
 }
 
-/// Sweeps the rest of one table, from the page `at`. Returns the page from which to continue.
-fn sweep_table<M: Machine>(
+/// Sweeps a part of one table, from the page `at`. Returns the page from which to continue.
+fn sweep_part<M: Machine>(
     space: &AddressSpace<M>,
     at: u64,
     batch: &mut Batch,
     swept: &mut Swept,
 ) -> u64 {
-    let end = (at | (ENTRIES as u64 - 1)) + 1;
+    let end = (at | (SWEPT_AT_ONCE - 1)) + 1;
     let section = space.memory().enter();
-    let mut candidates = Candidates::new(batch.room());
+    let mut candidates = Candidates::new(batch.room() - 1);
     let mut next = end;
     space
         .tables()
@@ -104,9 +129,7 @@ fn sweep_table<M: Machine>(
                 .is_in_place(candidate.entry(), candidate.page(), &section)
             || mutant(Mutant::SweptWithoutValidation)
     };
-    if !take(space, &mut candidates, batch, may_leave) {
-        swept.is_full = true;
-    }
+    take(space, &mut candidates, batch, may_leave);
     next
 }
 
@@ -120,14 +143,21 @@ fn age<'s, M: Machine>(
 ) -> Option<Candidate<'s>> {
     let format = AddressSpace::<M>::FORMAT;
     let value = entry.load();
-    let is_page = format.is_present(value) && !format.is_claimed(value);
-    if !is_page || !is_sole_anonymous(space, value) {
+    if !format.is_present(value) || format.is_claimed(value) {
         return None;
     }
+    let counted = space.tables().counted(value);
+    let counted = counted.filter(|page| page.flags().has(Flags::ANONYMOUS))?;
     swept.seen += 1;
     if format.is_used(value) {
         // By compare-and-swap: hardware may set bits at any moment (rule R8).
         swept.aged += u64::from(entry.replace(value, format.unused(value)).is_ok());
+        return None;
+    }
+    if !counted.is_sole_use() {
+        // All its entries are asked then. A pinned page stays.
+        let is_shared = counted.pins() == 0;
+        swept.shared = is_shared.then(|| format.frame(value));
         return None;
     }
     let candidate = |is_discarded| Candidate::new(entry, page, value, is_discarded);

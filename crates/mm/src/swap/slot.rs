@@ -90,7 +90,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn free_swapped(&self, frame: Frame) {
         let source = self.machine().frames();
         if source.descriptor(frame).unmap() {
-            source.free(self.machine().cpu(), frame);
+            source.free_reserved(self.machine().cpu(), frame);
         }
     }
 
