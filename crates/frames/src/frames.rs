@@ -324,8 +324,7 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
     }
 
     fn allocate_reserved(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
-        let taken = self.caches[cpu.index()].any.pop();
-        taken.map_or_else(|| self.allocate_block(0), Ok)
+        self.allocate(cpu).or_else(|_| self.allocate_block(0))
     }
 
     fn free_reserved(&self, cpu: Cpu, frame: Frame) {

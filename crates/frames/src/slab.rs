@@ -125,7 +125,7 @@ impl Slab {
         machine: &M,
     ) -> Result<NonNull<u8>, NoMemory> {
         if cfg!(loom) {
-            let frame = source.allocate(cpu)?;
+            let frame = source.allocate_reserved(cpu)?;
             source.descriptor(frame).set_flags(Flags::SLAB);
             return Ok(machine.pointer(frame));
         }
@@ -209,7 +209,7 @@ impl Slab {
         let mut partial = self.partial.lock(machine);
         while magazine.count.get() < BATCH as u64 {
             if *partial == 0 {
-                match source.allocate(cpu) {
+                match source.allocate_reserved(cpu) {
                     Ok(frame) => self.carve(frame, &mut partial, source, machine),
                     Err(_) if magazine.count.get() > 0 => break,
                     Err(none) => return Err(none),

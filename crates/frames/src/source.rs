@@ -36,8 +36,8 @@ pub trait FrameSource {
     /// [`NoMemory`] when there is none.
     fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory>;
 
-    /// Allocates a frame with undefined content for work that frees frames, such as swapping pages out. It may be one
-    /// that the source keeps from other allocations.
+    /// Allocates a frame with undefined content for work that frees frames, such as swapping pages out, or for small
+    /// objects, without which no operation ends. It may be one that the source keeps from other allocations.
     ///
     /// # Errors
     /// [`NoMemory`] when there is none.

@@ -44,6 +44,7 @@ mod rmap {
 mod reclaim {
     mod lazily_freed;
     mod overcommit;
+    mod shared;
     mod swap;
     mod swap_stress;
 }

@@ -272,7 +272,11 @@ impl<M: Machine> Memory<M> {
         let frame = allocate().or_else(|_| {
             // Releasing deferred objects may be enough.
             self.expedite();
-            allocate()
+            allocate().or_else(|_| {
+                let frame = self.machine.frames().allocate_reserved(cpu)?;
+                self.machine.zero(frame);
+                Ok(frame)
+            })
         })?;
         self.make_table(frame);
         Ok(frame)

@@ -111,7 +111,8 @@ fn sweep_part<M: Machine>(
         .tables()
         .for_each_table(Pages::new(at, end), &mut |table, part| {
             space.tables().for_each_in(table, part, &mut |entry, page| {
-                if candidates.is_full() {
+                // One place is left for a page that is shared, which ends the part.
+                if candidates.is_full() || swept.shared.is_some() {
                     next = next.min(page);
                     return;
                 }

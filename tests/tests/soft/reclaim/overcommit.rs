@@ -13,13 +13,13 @@ use super::swap::{Store, swap_on};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 1 << 36;
-const RW: u32 = 3;
-const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED | flags::NORESERVE;
+pub const RW: u32 = 3;
+pub const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED | flags::NORESERVE;
 /// Frames of the machine.
-const FRAMES: u64 = 2048;
+pub const FRAMES: u64 = 2048;
 
 /// A machine of 8 MiB that reclaims.
-fn machine(cpus: usize) -> (&'static SoftMemory, &'static Store) {
+pub fn machine(cpus: usize) -> (&'static SoftMemory, &'static Store) {
     let memory = Soft::start(Options {
         cpus,
         memory: FRAMES * PAGE,
@@ -32,7 +32,7 @@ fn machine(cpus: usize) -> (&'static SoftMemory, &'static Store) {
     (memory, store)
 }
 
-fn space(memory: &'static SoftMemory, policy: Policy) -> SoftSpace {
+pub fn space(memory: &'static SoftMemory, policy: Policy) -> SoftSpace {
     SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap()
 }
 
