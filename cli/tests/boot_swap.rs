@@ -9,10 +9,15 @@ use serde_json::Value;
 /// The counters of `forceswap THREADS ROUNDS PAGES`, which runs one round more than it measures, and checks every
 /// page.
 fn counters(cpus: u32, threads: u32, rounds: u64, pages: u64) -> Value {
+    counters_on("64M", cpus, threads, rounds, pages)
+}
+
+/// The same with another swap device.
+fn counters_on(swap: &str, cpus: u32, threads: u32, rounds: u64, pages: u64) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stat.json");
     let line = format!(
-        "stat --cpus {cpus} --swap 64M --verify --timeout 300 --json {} -- forceswap {threads} {rounds} {pages}",
+        "stat --cpus {cpus} --swap {swap} --verify --timeout 300 --json {} -- forceswap {threads} {rounds} {pages}",
         file.display()
     );
     let output = run(&line.split(' ').collect::<Vec<_>>());
@@ -59,4 +64,20 @@ fn a_large_page_out_has_a_flush_for_each_batch() {
     let flushes = counters["nr_tlb_remote_flush"].as_u64().unwrap();
     let batches = 5 * (1 + 1024 / 32);
     assert!((1..=batches + 10).contains(&flushes), "{counters}");
+}
+
+/// The other devices: every page goes to the device and comes back, whatever waits for it meanwhile.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_ram_disk_and_a_disk_of_the_host() {
+    for swap in ["64M:ram", "64M:disk"] {
+        for (cpus, threads) in [(1, 1), (2, 4)] {
+            let (rounds, pages) = (5, 200);
+            let counters = counters_on(swap, cpus, threads, rounds, pages);
+            let of = |name: &str| counters[name].as_u64().unwrap();
+            let moved = (rounds + 1) * pages;
+            assert_eq!(of("pswpout"), moved, "{swap}: {counters}");
+            assert_eq!(of("pswpin"), moved, "{swap}: {counters}");
+        }
+    }
 }

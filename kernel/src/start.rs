@@ -51,6 +51,7 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
     }
     serial::find();
     window::find();
+    swap::virtio::find(&mut frames);
     for number in 1..apic_ids.len() {
         gdt::prepare(number as u32, &mut frames);
     }

@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 use faultless_mm::{Frame, PAGE_SIZE, SlotCache, SwapDevice};
 use faultless_swap::{Compressed, RamDisk, Scratch};
 
+use super::header;
+use super::virtio::VirtioDisk;
 use crate::arch::percpu;
 use crate::memory::machine::Kernel;
 
@@ -18,6 +20,8 @@ pub enum Kind {
     Zram,
     /// Memory without compression (`/dev/ram0`).
     Ram,
+    /// A file of the host (`/dev/vda`).
+    Virtio,
 }
 
 impl Kind {
@@ -26,6 +30,7 @@ impl Kind {
         match name {
             b"zram" => Some(Self::Zram),
             b"ram" => Some(Self::Ram),
+            b"disk" => Some(Self::Virtio),
             _ => None,
         }
     }
@@ -35,6 +40,7 @@ impl Kind {
 enum Body {
     Zram(Compressed<Kernel>),
     Ram(RamDisk<Kernel>),
+    Virtio(VirtioDisk),
 }
 
 /// A disk.
@@ -60,6 +66,12 @@ impl Disk {
                 Body::Zram(device.map_err(|_| SHORT)?)
             }
             Kind::Ram => Body::Ram(RamDisk::new(Kernel, slots).map_err(|_| SHORT)?),
+            Kind::Virtio => {
+                let disk = VirtioDisk::open()?;
+                let header = disk.header().map_err(|_| "the disk cannot be read")?;
+                header::slots(&header, disk.pages())?;
+                Body::Virtio(disk)
+            }
         };
         let mut caches = Vec::new();
         caches.try_reserve_exact(cpus).map_err(|_| SHORT)?;
@@ -72,6 +84,7 @@ impl Disk {
         match &self.body {
             Body::Zram(device) => device,
             Body::Ram(device) => device,
+            Body::Virtio(device) => device,
         }
     }
 
@@ -85,6 +98,7 @@ impl Disk {
         match &self.body {
             Body::Zram(device) => device.for_each_frame(visit),
             Body::Ram(device) => device.for_each_frame(visit),
+            Body::Virtio(_) => {}
         }
     }
 }

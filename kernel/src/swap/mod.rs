@@ -3,8 +3,12 @@
 //! `swap=KIND:BYTES` in the run file makes a disk, and its use begins before the first program.
 //!
 //! * `disk`: the kinds of disks.
+//! * `header`: what `mkswap` writes.
+//! * `virtio`: a disk of the host.
 
 mod disk;
+mod header;
+pub mod virtio;
 
 use faultless_mm::{Frame, PAGE_SIZE};
 use faultless_swap::SwapMachine;

@@ -14,6 +14,7 @@ mod output;
 mod packing;
 mod pieces;
 pub mod qemu;
+mod swap_file;
 mod tail;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 use super::watch::{self, Watch};
 use super::{Accel, End, Machine, Outcome, Request};
@@ -196,7 +197,9 @@ impl System {
             Some(_) => Some(GuestMemory::new(request.memory)?),
             None => None,
         };
-        let options = self.options();
+        let mut options = self.options();
+        let disk = swap_file::make(request.swap, folder.path())?;
+        options.extend(disk.iter().flat_map(|file| swap_file::options(file)));
         let memory_file = memory.as_ref();
         let qemu = Qemu::start(request, &self.kernel, &image, memory_file, &ports, &options)?;
         let wait = || qemu.wait(request.timeout);
