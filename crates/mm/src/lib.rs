@@ -125,6 +125,7 @@ pub use probe::list::Probe;
 pub use reclaim::compact::Evacuated;
 pub use rmap::migrate::{Mover, NotMoved};
 pub use space::{AddressSpace, OwnedSpace};
+pub use swap::SwapUsage;
 pub use tree::account::VmStats;
 pub use tree::mapping::{
     Attributes, Flags, Huge, Locked, Mapping, ObjectRef, Reading, SoftDirtyEpoch,

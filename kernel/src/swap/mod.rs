@@ -50,7 +50,7 @@ pub fn begin(wanted: Option<Wanted>) -> Result<(), &'static str> {
     };
     let disk = Disk::make(kind, bytes)?;
     machine::memory()
-        .swap_on(disk.device(), disk.caches())
+        .swap_on(disk.device(), disk.caches(), None)
         .map_err(|_| "there is too little memory for the slots of the swap device")?;
     DISK.set(disk);
     Ok(())

@@ -5,7 +5,8 @@
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, SwapEntry};
 use faultless_swap::SlotPage;
-use faultless_sync::{Mutant, mutant};
+use faultless_sync::atomic::Ordering;
+use faultless_sync::{Mutant, fence_after_rmw, mutant};
 
 use super::SwapArea;
 use crate::base::machine::Machine;
@@ -20,7 +21,11 @@ impl<M: Machine> Memory<M> {
     /// Allocates a slot for a page that is about to be written, with a use for its entry and one for the
     /// write.
     pub(crate) fn allocate_slot(&self) -> Option<SwapEntry> {
-        for (device, area) in (0..).zip(self.swap_areas()) {
+        // Acquire: pairs with the release in `set_order`.
+        let mut order = self.swap.order.load(Ordering::Acquire);
+        while let Some(device) = (order & 15).checked_sub(1) {
+            order >>= 4;
+            let area = self.swap_area(device)?;
             let Some(slot) = area.slots.allocate() else {
                 continue;
             };
@@ -31,7 +36,10 @@ impl<M: Machine> Memory<M> {
                 is_soft_dirty: true,
                 reports_writes: false,
             };
-            if area.slots.add_use(slot).is_ok() {
+            // A device that leaves sees the use that was added by a read-modify-write above, or is seen here.
+            fence_after_rmw();
+            let is_on = area.is_on() || mutant(Mutant::LeavingDeviceUsed);
+            if is_on && area.slots.add_use(slot).is_ok() {
                 return Some(entry);
             }
             self.drop_slot_use(&entry);

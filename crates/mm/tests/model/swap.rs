@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use faultless_mm::{DeviceError, Memory, PAGE_SIZE, SlotCache, SwapDevice};
+use faultless_mm::{DeviceError, Errno, Memory, PAGE_SIZE, SlotCache, SwapDevice};
 
 use super::machine::Model;
 
@@ -36,9 +36,18 @@ impl Store {
             caches,
         }));
         // SAFETY: made above, and freed by `end`.
-        let number = memory.swap_on(store, unsafe { &*caches });
+        let number = memory.swap_on(store, unsafe { &*caches }, None);
         assert_eq!(number, Ok(0));
         store
+    }
+
+    /// Begins its use again, after that has ended.
+    ///
+    /// # Errors
+    /// `EBUSY`: it is in use.
+    pub fn begin_again(&'static self) -> Result<u32, Errno> {
+        // SAFETY: made in `begin`, and freed by `end`.
+        self.memory.swap_on(self, unsafe { &*self.caches }, None)
     }
 
     /// Returns how many slots have a page.
