@@ -1,7 +1,7 @@
 //! `swapon` and `swapoff`.
 //!
 //! A file of the tree in memory cannot be swapped to, as on Linux's tmpfs. `swapoff` ends early with `EINTR` at a
-//! signal, and the disk is in use again then.
+//! signal, and with `ENOMEM` where little memory is left; the disk is in use again then.
 
 use linux_raw_sys::general as linux;
 
@@ -19,6 +19,9 @@ const PREFER: u32 = 0x8000;
 const PRIORITY: u32 = 0x7fff;
 /// Flags about discarding, which change nothing here.
 const DISCARD: u32 = 0x7_0000;
+
+/// The part of memory that `swapoff` leaves free, so that the next fault does not end a process.
+const RESERVE: u64 = 64;
 
 fn may_change() -> Result<(), Errno> {
     let capabilities = process::current().limits.lock().capabilities;
@@ -61,7 +64,12 @@ pub fn swapoff(path: u64) -> Answer {
     may_change()?;
     let disk = disk_of(kind_at(path)?).ok_or(EINVAL)?;
     let number = disk.number().ok_or(EINVAL)?;
-    let stops = || sched::current().is_interrupted();
-    machine::memory().swap_off(number, &stops)?;
+    let (all, _) = machine::sizes();
+    let may_go_on = || match sched::current().is_interrupted() {
+        true => Err(faultless_mm::Errno::EINTR),
+        false if machine::sizes().1 < all / RESERVE => Err(faultless_mm::Errno::ENOMEM),
+        false => Ok(()),
+    };
+    machine::memory().swap_off(number, &may_go_on)?;
     Ok(0)
 }

@@ -27,32 +27,33 @@ use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::tune::PIN_TRIES;
 
+/// Whether an operation may go on.
+type GoOn<'a> = &'a dyn Fn() -> Result<(), Errno>;
+
 impl<M: Machine> Memory<M> {
-    /// Ends the use of a swap device, by its number, after all its pages have come back. `stops` says whether the caller
-    /// wants to give up.
+    /// Ends the use of a swap device, by its number, after all its pages have come back. `may_go_on` is asked before
+    /// each page: it fails where the caller wants to give up, or to keep the memory that is left.
     ///
     /// # Errors
-    /// `EINVAL` for a device that is not in use; `ENOMEM` without memory for its pages, `EIO` if one cannot be read, and
-    /// `EINTR` if the caller gives up: the device stays in use, and its pages are in memory or there.
-    pub fn swap_off(&'static self, number: u32, stops: &dyn Fn() -> bool) -> Result<(), Errno> {
+    /// `EINVAL` for a device that is not in use. `ENOMEM` without memory for its pages, `EIO` if one cannot be read, and
+    /// what `may_go_on` says: the device stays in use, and its pages are in memory or there.
+    pub fn swap_off(&'static self, number: u32, may_go_on: GoOn<'_>) -> Result<(), Errno> {
         self.begin_swap_off(number)?;
-        let result = self.empty_device(number, stops);
+        let result = self.empty_device(number, may_go_on);
         self.end_swap_off(number, result.is_ok());
         result
     }
 
     /// Brings back all pages of a device that gives no more slots.
-    fn empty_device(&'static self, number: u32, stops: &dyn Fn() -> bool) -> Result<(), Errno> {
+    fn empty_device(&'static self, number: u32, may_go_on: GoOn<'_>) -> Result<(), Errno> {
         let mut backoff = Backoff::new();
         while !self.is_swap_empty(number) {
             let mut after = 0;
             while let Some(visit) = self.visit_after(after) {
                 after = visit.number();
-                visit.bring_device_back(number, stops)?;
+                visit.bring_device_back(number, may_go_on)?;
             }
-            if stops() {
-                return Err(Errno::EINTR);
-            }
+            may_go_on()?;
             // What is left is being written, moved or freed.
             backoff.rest(self.machine());
         }
@@ -62,13 +63,14 @@ impl<M: Machine> Memory<M> {
 
 impl<M: Machine> AddressSpace<M> {
     /// Brings back the pages of a device, in the order of their addresses. Ends early if the space ends.
-    fn bring_device_back(&self, device: u32, stops: &dyn Fn() -> bool) -> Result<(), Errno> {
+    fn bring_device_back(&self, device: u32, may_go_on: GoOn<'_>) -> Result<(), Errno> {
         let end = Pages::of_bytes(0..self.layout().end).end;
         let mut at = self.tables().first_table(0, end);
         while at < end {
             let table_end = (at | (ENTRIES as u64 - 1)) + 1;
             match self.next_swapped(Pages::new(at, end.min(table_end)), device) {
                 Some(page) => {
+                    may_go_on()?;
                     self.bring_page_back(Page(page), device)?;
                     at = page + 1;
                 }
@@ -76,9 +78,6 @@ impl<M: Machine> AddressSpace<M> {
             }
             if self.is_ending() {
                 return Ok(());
-            }
-            if stops() {
-                return Err(Errno::EINTR);
             }
             cond_resched(self.machine());
         }

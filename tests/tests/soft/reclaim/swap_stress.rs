@@ -73,7 +73,7 @@ fn counts_go_up(policy: Policy) {
         scope.spawn(move || {
             SoftCpu::attend(memory, WRITERS as u32 + 2, || {
                 while !stop.load(Ordering::Relaxed) {
-                    assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+                    assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
                     assert_eq!(store.used(), 0);
                     assert_eq!(memory.swap_on(store, caches, None), Ok(0));
                 }

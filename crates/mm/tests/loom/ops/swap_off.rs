@@ -28,7 +28,7 @@ fn page_out(space: &Space) {
 fn swap_off(world: &World) {
     let memory = world.space().memory();
     memory.machine().step();
-    assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+    assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
 }
 
 /// CPU 1 swaps the page out while the device leaves.

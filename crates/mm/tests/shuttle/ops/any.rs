@@ -44,7 +44,7 @@ impl File {
 
     /// Ends the use of the swap device, and begins it again. Both may fail: other threads do the same.
     fn end_swap(&self, cpu: &Processor<'_>) -> Result<(), Errno> {
-        let result = cpu.space().memory().swap_off(0, &|| false);
+        let result = cpu.space().memory().swap_off(0, &|| Ok(()));
         let _ = self.swap.begin_again();
         result
     }

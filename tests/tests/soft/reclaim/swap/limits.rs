@@ -76,7 +76,7 @@ fn a_higher_priority_is_used_first() {
             page_out(&space, 0, pages);
             assert_eq!(seen().iter().map(|seen| seen.1).collect::<Vec<_>>(), used);
         }
-        assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         assert_eq!(seen(), [(1, 10), (-2, 5), (7, 10)]);
         for number in 0..35 {
             assert_eq!(cpu.load(page(number)), Ok(number + 1));

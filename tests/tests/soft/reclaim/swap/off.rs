@@ -36,7 +36,7 @@ fn all_pages_come_back_and_the_device_can_be_used_again() {
         let child = space.fork().unwrap();
         assert_eq!(store.used(), 60);
         let faults = during(memory, Counter::Faults, || {
-            assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+            assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         });
         assert_eq!((faults, memory.total(Counter::MajorFaults)), (0, 0));
         assert_eq!((store.used(), memory.swap_usage()), (0, (0, 0)));
@@ -58,7 +58,7 @@ fn all_pages_come_back_and_the_device_can_be_used_again() {
         page_out(space, 0, 100);
         // All but those that a fork has marked as shared.
         assert_eq!((store.used(), memory.swap_usage()), (60, (SLOTS, 60)));
-        assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         assert_eq!(on(), Ok(0));
     });
 }
@@ -73,14 +73,14 @@ fn without_memory_the_device_stays_in_use() {
         let other = Soft::space(memory, Policy::Speculative).unwrap();
         on_another(&other, |cpu| map(cpu, 1000));
         let swapped = store.used();
-        assert_eq!(memory.swap_off(0, &|| false), Err(Errno::ENOMEM));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Err(Errno::ENOMEM));
         assert!((1..swapped).contains(&store.used()));
         assert_eq!(memory.swap_usage(), (SLOTS, store.used() as u64));
         sound(&[space, &other]);
         other.destroy();
         // Still in use: pages go there, and come back.
         page_out(space, 0, 100);
-        assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         for number in 0..all {
             assert_eq!(cpu.load(page(number)), Ok(number + 1));
         }
@@ -94,12 +94,12 @@ fn a_page_that_cannot_be_read_keeps_the_device_in_use() {
         map(cpu, 10);
         page_out(space, 0, 10);
         store.broken.store(1, Ordering::Relaxed);
-        assert_eq!(memory.swap_off(0, &|| false), Err(Errno::EIO));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Err(Errno::EIO));
         assert_eq!(store.used(), 10);
         store.broken.store(0, Ordering::Relaxed);
-        assert_eq!(memory.swap_off(0, &|| true), Err(Errno::EINTR));
+        assert_eq!(memory.swap_off(0, &|| Err(Errno::EINTR)), Err(Errno::EINTR));
         sound(&[space]);
-        assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         assert_eq!(cpu.load(page(9)), Ok(10));
     });
 }
@@ -111,7 +111,7 @@ fn kept_pages_come_back() {
         store.writable.store(2, Ordering::Relaxed);
         map(cpu, 10);
         page_out(space, 0, 10);
-        assert_eq!(memory.swap_off(0, &|| false), Ok(()));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         for number in 0..10 {
             assert_eq!(cpu.load(page(number)), Ok(number + 1));
         }
@@ -123,9 +123,9 @@ fn kept_pages_come_back() {
 fn a_device_begins_and_ends_once() {
     with_device(32, |_, _, memory, on, _| {
         assert_eq!(on(), Err(Errno::EBUSY));
-        assert_eq!(memory.swap_off(1, &|| false), Err(Errno::EINVAL));
-        assert_eq!(memory.swap_off(0, &|| false), Ok(()));
-        assert_eq!(memory.swap_off(0, &|| false), Err(Errno::EINVAL));
+        assert_eq!(memory.swap_off(1, &|| Ok(())), Err(Errno::EINVAL));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Err(Errno::EINVAL));
         assert_eq!(on(), Ok(0));
     });
 }
