@@ -58,9 +58,9 @@ impl Kind {
 
 /// What has the pages.
 enum Body {
-    Zram(Compressed<Kernel>),
-    Ram(RamDisk<Kernel>),
-    Virtio(VirtioDisk),
+    Zram(&'static Compressed<Kernel>),
+    Ram(&'static RamDisk<Kernel>),
+    Virtio(&'static VirtioDisk),
 }
 
 /// A disk.
@@ -86,20 +86,20 @@ impl Disk {
             Kind::Zram => {
                 let scratch = scratch(cpus).ok_or(SHORT)?;
                 let device = Compressed::new(Kernel, scratch, slots);
-                Body::Zram(device.map_err(|_| SHORT)?)
+                Body::Zram(keep(device.map_err(|_| SHORT)?))
             }
-            Kind::Ram => Body::Ram(RamDisk::new(Kernel, slots).map_err(|_| SHORT)?),
-            Kind::Virtio => Body::Virtio(VirtioDisk::open()?),
+            Kind::Ram => Body::Ram(keep(RamDisk::new(Kernel, slots).map_err(|_| SHORT)?)),
+            Kind::Virtio => Body::Virtio(keep(VirtioDisk::open()?)),
         };
         let mut caches = Vec::new();
         caches.try_reserve_exact(cpus).map_err(|_| SHORT)?;
         caches.resize_with(cpus, SlotCache::default);
-        Ok(Box::leak(Box::new(Self {
+        Ok(keep(Self {
             kind,
             body,
             caches,
             number: AtomicU32::new(0),
-        })))
+        }))
     }
 
     pub fn kind(&self) -> Kind {
@@ -145,7 +145,7 @@ impl Disk {
 
     /// The disk as the core uses it.
     fn device(&'static self) -> &'static dyn SwapDevice {
-        match &self.body {
+        match self.body {
             Body::Zram(device) => device,
             Body::Ram(device) => device,
             Body::Virtio(device) => device,
@@ -160,6 +160,11 @@ impl Disk {
             Body::Virtio(_) => {}
         }
     }
+}
+
+/// Keeps a value as long as the kernel runs.
+fn keep<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
 }
 
 /// Makes a scratch memory for each CPU.
