@@ -4,7 +4,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, SwapEntry};
-use faultless_swap::SlotPage;
+use faultless_swap::{NotAdded, SlotPage};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Mutant, fence_after_rmw, mutant};
 
@@ -59,13 +59,19 @@ impl<M: Machine> Memory<M> {
         area.is_some_and(|area| area.slots.add_use(entry.slot).is_ok())
     }
 
-    /// Adds a use of the slot that an entry names, or named. `None`: the slot is free now.
-    pub(crate) fn hold_slot(&self, entry: &SwapEntry) -> Option<HeldSlot> {
-        let is_used = self.share_slot(entry);
-        if is_used && mutant(Mutant::SlotNotHeld) {
+    /// Adds a use of the slot that an entry names, or named.
+    ///
+    /// # Errors
+    /// The slot is free now, or has too many uses.
+    pub(crate) fn hold_slot(&self, entry: &SwapEntry) -> Result<HeldSlot, NotAdded> {
+        let area = self.swap_area(entry.device).ok_or(NotAdded::Free)?;
+        area.slots.add_use(entry.slot)?;
+        // Pairs with the barrier of a claim: see `take_kept`.
+        fence_after_rmw();
+        if mutant(Mutant::SlotNotHeld) {
             self.drop_slot_use(entry);
         }
-        is_used.then_some(HeldSlot { entry: *entry })
+        Ok(HeldSlot { entry: *entry })
     }
 
     /// Drops the use of a held slot.

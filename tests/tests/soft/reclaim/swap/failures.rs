@@ -24,6 +24,31 @@ fn a_page_that_the_device_does_not_take_stays() {
     });
 }
 
+/// Nor is memory needed to bring it back, if nothing shares it.
+#[test]
+fn a_page_that_stayed_needs_no_second_frame() {
+    each_policy(2, 32, |cpu, space, memory, store| {
+        store.writable.store(1, Ordering::Relaxed);
+        map(cpu, 10);
+        page_out(space, 0, 10);
+        assert_eq!((store.used(), space.resident()), (0, 0));
+        memory.machine().fail_from(Some(0));
+        let seen: Vec<_> = (0..10).map(|number| cpu.load(page(number))).collect();
+        memory.machine().fail_from(None);
+        assert_eq!(seen, (1..=10).map(Ok).collect::<Vec<_>>());
+        assert_eq!(memory.total(Counter::MajorFaults), 0);
+        sound(&[space]);
+        // A fork shares the page: each side has one of its own.
+        page_out(space, 0, 1);
+        let child = space.fork().unwrap();
+        cpu.store(page(0), 7).unwrap();
+        let seen = on_another(&child, |cpu| cpu.load(page(0)));
+        assert_eq!((seen, cpu.load(page(0))), (Ok(1), Ok(7)));
+        sound(&[space, &child]);
+        child.destroy();
+    });
+}
+
 #[test]
 fn a_page_that_cannot_be_read_is_a_bus_error_for_that_page_alone() {
     each_policy(2, 32, |cpu, space, _, store| {
