@@ -168,7 +168,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 33] = [
+const SUITE: [(&str, &str); 34] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
@@ -202,6 +202,7 @@ const SUITE: [(&str, &str); 33] = [
     ("forceswap_64", "forceswap {cpus} 20 64"),
     ("forceswap_ram_1", "forceswap {cpus} 500 1"),
     ("forceswap_ram_64", "forceswap {cpus} 20 64"),
+    ("overcommitted_random", "overcommit 300 2000"),
 ];
 
 #[test]
@@ -217,13 +218,14 @@ fn the_suite_and_guard() {
         let mut words: Vec<_> = line.split(' ').collect();
         let short: &[&str] = match words[0] {
             "ebizzy" => &["-S", "1"],
-            "fork_stall" | "forceswap" => &[],
+            "fork_stall" | "forceswap" | "overcommit" => &[],
             _ => &["-s", "1", "-m", "250"],
         };
         words.extend(short);
         match words[0] {
             "forceswap" if name.contains("_ram_") => Row::new(name, &words).with_swap("64M:ram"),
             "forceswap" => Row::new(name, &words).with_swap("64M"),
+            "overcommit" => Row::new(name, &words).with_swap("256M"),
             _ => Row::new(name, &words),
         }
     };

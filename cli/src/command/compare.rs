@@ -65,6 +65,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
         let conditions = Conditions {
             cpus: conditions.cpus.max(job.from_cpus),
             swap: job.swap,
+            memory: job.memory.unwrap_or(conditions.memory),
             ..conditions.clone()
         };
         let mut progress = None;
@@ -130,6 +131,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
             program: arguments.program.words.clone(),
             from_cpus: 1,
             swap: arguments.resources.swap,
+            memory: None,
         }]);
     }
     ensure!(

@@ -16,6 +16,8 @@ pub struct Job {
     pub from_cpus: u32,
     /// The swap of its machines.
     pub swap: Option<Swap>,
+    /// The memory of its machines, where that is part of what is measured.
+    pub memory: Option<Size>,
 }
 
 /// A workload of the suite.
@@ -41,6 +43,9 @@ pub const MEMORY: Size = Size::mebi(3072);
 
 /// The size of the swap of the workloads that measure it.
 const SWAP: Size = Size::mebi(512);
+
+/// The memory of machines in which it is to be short.
+const SHORT: Size = Size::mebi(256);
 
 /// The suite, in the order in which it is run.
 pub const SUITE: &[Entry] = &[
@@ -242,17 +247,29 @@ pub const SUITE: &[Entry] = &[
         about: "the same; 64 at a time",
         from_cpus: 1,
     },
+    Entry {
+        name: "overcommitted_random",
+        line: "overcommit 384 20000",
+        about: "random writes to 384 MiB with 256 MiB of memory; for each that faults",
+        from_cpus: 1,
+    },
 ];
 
 impl Entry {
-    /// The swap of its machines: `forceswap` measures it, and nothing else needs any.
+    /// The swap of its machines, if it measures that.
     pub fn swap(&self) -> Option<Swap> {
         let device = match self.name.contains("_ram_") {
             false => SwapDevice::Zram,
             true => SwapDevice::Ram,
         };
-        let is_measured = self.line.starts_with("forceswap ");
+        let program = self.line.split(' ').next();
+        let is_measured = matches!(program, Some("forceswap" | "overcommit"));
         is_measured.then_some(Swap { size: SWAP, device })
+    }
+
+    /// The memory of its machines, if they are to have less than it uses.
+    fn memory(&self) -> Option<Size> {
+        self.line.starts_with("overcommit ").then_some(SHORT)
     }
 
     /// The job on a machine with `cpus` CPUs.
@@ -278,6 +295,7 @@ impl Entry {
                 .collect(),
             from_cpus: self.from_cpus,
             swap: self.swap(),
+            memory: self.memory(),
         }
     }
 }
@@ -309,6 +327,7 @@ mod tests {
             "forceswap_64",
             "forceswap_ram_1",
             "forceswap_ram_64",
+            "overcommitted_random",
         ];
         assert_eq!(names, expected);
         assert!(SUITE[0].job(1, 1).swap.is_none());

@@ -197,6 +197,7 @@ mod tests {
             program: vec!["job".into(), "-x".into()],
             from_cpus: 1,
             swap: None,
+            memory: None,
         };
         let peer = Peer::Linux {
             series: Series::V6_12,

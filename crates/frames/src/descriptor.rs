@@ -63,6 +63,10 @@ impl Flags {
     pub const SHARED_MEMORY: Flags = Flags(512);
     /// Swapped-out pages in memory, and the tables of swap devices.
     pub const SWAP: Flags = Flags(1024);
+    /// Beside [`Flags::FILE`]: the page may differ from what its pager has.
+    pub const DIRTY: Flags = Flags(2048);
+    /// Beside [`Flags::FILE`]: the page was not read or written since reclaim has last looked at it.
+    pub const IDLE: Flags = Flags(4096);
     /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
 
@@ -363,6 +367,43 @@ impl Descriptor {
                 Ordering::Relaxed,
             )
             .is_ok()
+    }
+
+    /// Undoes [`Descriptor::freeze`].
+    pub fn thaw(&self, maps: u32, is_held: bool) {
+        let held = if is_held { HELD } else { 0 };
+        // Release: pairs with the acquire of an operation that maps or pins the page.
+        self.uses.store(u64::from(maps) | held, Ordering::Release);
+    }
+
+    /// Marks a file's page as one that its pager cannot fill again as it is: before it is written, through a pin or an
+    /// entry. The caller uses the page.
+    #[inline]
+    pub fn mark_dirty(&self) {
+        if !self.flags().has(Flags::DIRTY) {
+            // A read-modify-write, because several CPUs mark a page that they use.
+            self.flags.fetch_or(Flags::DIRTY.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the page was marked. Exact once its uses are frozen: a use that has marked it precedes that.
+    pub fn is_dirty(&self) -> bool {
+        self.flags().has(Flags::DIRTY)
+    }
+
+    /// Marks a file's page as one that is not used, until [`Descriptor::mark_used`]. Returns whether it was so marked
+    /// already. The caller sees the page in its cache; no harm is done if it has become another page meanwhile.
+    pub fn mark_idle(&self) -> bool {
+        let before = self.flags.fetch_or(Flags::IDLE.0, Ordering::Relaxed);
+        Flags(before).has(Flags::IDLE)
+    }
+
+    /// Marks a file's page as used.
+    #[inline]
+    pub fn mark_used(&self) {
+        if self.flags().has(Flags::IDLE) {
+            self.flags.fetch_and(!Flags::IDLE.0, Ordering::Relaxed);
+        }
     }
 
     /// Makes the frame the page that `other` was until it was frozen, with the same mappings and holder.

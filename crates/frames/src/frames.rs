@@ -1,7 +1,7 @@
 //! The default frame source: a buddy allocator behind per-CPU caches.
 
 use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
-use faultless_sync::atomic::amortised;
+use faultless_sync::atomic::{AtomicU32, Ordering, amortised};
 use faultless_sync::{Cpu, Padded, SpinLock, Wait, prefetch_to_write};
 
 use crate::audit::{FrameAudit, Misuse, Use};
@@ -9,6 +9,7 @@ use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
 use crate::source::{FrameSource, NoMemory};
+use crate::watermarks::{Levels, Watermarks};
 
 /// The default frame allocator.
 ///
@@ -21,6 +22,9 @@ pub struct Frames<P> {
     buddy: Padded<SpinLock<Buddy>>,
     zero: Frame,
     pool: bool,
+    watermarks: Levels,
+    /// 1 while frames are to be reclaimed in the background, else 0. Written when that changes.
+    shortage: Padded<AtomicU32>,
 }
 
 /// Cache lines of the next frame to prefetch.
@@ -75,7 +79,33 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             buddy: Padded(SpinLock::new(buddy)),
             zero,
             pool: true,
+            watermarks: Levels::default(),
+            shortage: Padded(AtomicU32::new(0)),
         })
+    }
+
+    /// Sets from now on when frames are reclaimed, and how many are kept for that.
+    pub fn set_watermarks(&self, watermarks: Watermarks) {
+        self.watermarks.set(watermarks);
+    }
+
+    /// Returns the word on which a thread that reclaims in the background parks while it is 0. An allocation
+    /// sets it to 1 and wakes the thread when less than [`Watermarks::low`] frames are free.
+    pub fn shortage(&self) -> &AtomicU32 {
+        &self.shortage
+    }
+
+    /// Clears the word of [`Frames::shortage`]: the next allocation below the watermark sets it again.
+    pub fn end_shortage(&self) {
+        self.shortage.store(0, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn begin_shortage(&self) {
+        if self.shortage.load(Ordering::Relaxed) == 0 {
+            self.shortage.store(1, Ordering::Relaxed);
+            self.machine.wake(&self.shortage, u32::MAX);
+        }
     }
 
     /// Disables the zeroed pool: every zeroed frame is zeroed when it is allocated.
@@ -134,7 +164,8 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
     fn refill(&self, cache: &FrameCache) -> Option<Frame> {
         amortised(|| {
             let mut buddy = self.buddy.lock(&self.machine);
-            let mut room = BATCH as u64;
+            let mut room =
+                (BATCH as u64).min(buddy.free().saturating_sub(self.watermarks.get().min));
             while room != 0 {
                 let Some((first, order)) = buddy.allocate_some(self.range(), room) else {
                     break;
@@ -145,6 +176,11 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
                     cache.any.push(Frame(frame));
                 }
                 room -= 1 << order;
+            }
+            let is_low = buddy.free() < self.watermarks.get().low;
+            drop(buddy);
+            if is_low {
+                self.begin_shortage();
             }
         });
         // Zeroed frames are the last reserve.
@@ -285,6 +321,26 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         }
         self.machine.zero(frame);
         Ok(frame)
+    }
+
+    fn allocate_reserved(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        let taken = self.caches[cpu.index()].any.pop();
+        taken.map_or_else(|| self.allocate_block(0), Ok)
+    }
+
+    fn free_reserved(&self, cpu: Cpu, frame: Frame) {
+        let mut buddy = self.buddy.lock(&self.machine);
+        if buddy.free() >= self.watermarks.get().min {
+            drop(buddy);
+            return self.free(cpu, frame);
+        }
+        self.machine.forget(frame);
+        buddy.release(self.range(), frame, 0);
+    }
+
+    fn missing(&self) -> u64 {
+        let free = self.buddy.lock(&self.machine).free();
+        self.watermarks.get().high.saturating_sub(free)
     }
 
     #[inline]

@@ -41,6 +41,7 @@ mod descriptor;
 mod frames;
 mod slab;
 mod source;
+mod watermarks;
 
 pub use audit::{Accounts, FrameAudit, Misuse, Use};
 pub use cache::FrameCache;
@@ -48,3 +49,4 @@ pub use descriptor::{Descriptor, Flags, MOST_PINS, NotPinned, Sharing};
 pub use frames::{Census, Frames};
 pub use slab::{Magazine, Slab};
 pub use source::{FrameSource, NoMemory};
+pub use watermarks::Watermarks;

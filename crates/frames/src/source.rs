@@ -36,6 +36,26 @@ pub trait FrameSource {
     /// [`NoMemory`] when there is none.
     fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory>;
 
+    /// Allocates a frame with undefined content for work that frees frames, such as swapping pages out. It may be one
+    /// that the source keeps from other allocations.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is none.
+    fn allocate_reserved(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        self.allocate(cpu)
+    }
+
+    /// Frees a frame that was reclaimed, or that came from [`FrameSource::allocate_reserved`]: the source keeps it for that
+    /// again, if it has too few. As [`FrameSource::free`].
+    fn free_reserved(&self, cpu: Cpu, frame: Frame) {
+        self.free(cpu, frame);
+    }
+
+    /// Returns how many frames the source would like to have free in addition: 0 while there are enough.
+    fn missing(&self) -> u64 {
+        0
+    }
+
     /// Frees a frame. Nothing maps it and no TLB holds it.
     fn free(&self, cpu: Cpu, frame: Frame);
 

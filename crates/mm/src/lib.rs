@@ -123,7 +123,8 @@ pub use ops::{
 };
 pub use probe::list::Probe;
 pub use reclaim::compact::Evacuated;
-pub use rmap::migrate::{Mover, NotMoved};
+pub use rmap::claims::NotMoved;
+pub use rmap::migrate::Mover;
 pub use space::{AddressSpace, OwnedSpace};
 pub use swap::SwapUsage;
 pub use tree::account::VmStats;

@@ -106,3 +106,16 @@ pub(crate) const LAZYFREE_BATCH: u64 = pick(256, 1, 1);
 
 /// The most pages that are swapped out under one flush.
 pub(crate) const PAGE_OUT_BATCH: usize = pick(32, 2, 2) as usize;
+
+/// Pages that a sweep looks at before it takes those that were not used: a part of one table.
+pub(crate) const SWEPT_AT_ONCE: u64 = pick(64, 2, 2);
+
+/// The most of these parts in one step of a sweep.
+pub(crate) const SWEPT_PARTS: usize = pick(64, 4, 3) as usize;
+
+/// Rounds of a sweep in which nothing was freed, before memory counts as exhausted. The first clears accessed bits, the
+/// second finds the pages that were not used since.
+pub(crate) const SWEEP_ROUNDS: u64 = pick(4, 3, 3);
+
+/// The most pages of an object that one step of a sweep sees.
+pub(crate) const SWEPT_PAGES: u32 = pick(32, 2, 2) as u32;

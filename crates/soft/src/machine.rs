@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
-use faultless_frames::{Descriptor, FrameCache, Frames};
+use faultless_frames::{Descriptor, FrameCache, Frames, Watermarks};
 use faultless_mm::{Layout, Machine, Memory, OwnedSpace, Participant, PerCpu, Policy};
 use faultless_paging::{Access, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory, SpaceId};
 use faultless_sync::atomic::{AtomicU32, Local};
@@ -31,6 +31,8 @@ pub struct Options {
     pub check: bool,
     /// Keep a pool of zeroed frames.
     pub zeroed_pool: bool,
+    /// Reclaim memory before the last of it is used: [`Soft::allocator`] has the usual watermarks.
+    pub reclaims: bool,
     /// Execute-only memory cannot be read, as on CPUs with protection keys.
     pub execute_only: bool,
     /// What is recorded: events, latencies, or nothing.
@@ -47,6 +49,7 @@ impl Default for Options {
             device: 0,
             check: false,
             zeroed_pool: true,
+            reclaims: false,
             execute_only: false,
             record: Mask::NONE,
             events: 1 << 16,
@@ -131,6 +134,9 @@ impl Soft {
         } else {
             source.without_pool()
         };
+        if options.reclaims {
+            source.set_watermarks(Watermarks::of(frames));
+        }
         let cpus = (0..options.cpus)
             .map(|_| CpuState {
                 target: Target::new(),

@@ -5,9 +5,10 @@ use faultless_paging::Frame;
 
 use crate::machine::SwapMachine;
 
-/// Allocates a frame with undefined content.
+/// Allocates a frame with undefined content, for a page that is swapped out: one that is reserved for that, if there is
+/// no other.
 pub(crate) fn allocate<M: SwapMachine>(machine: &M) -> Result<Frame, NoMemory> {
-    let frame = machine.frames().allocate(machine.cpu())?;
+    let frame = machine.frames().allocate_reserved(machine.cpu())?;
     machine.frames().descriptor(frame).set_flags(Flags::SWAP);
     Ok(frame)
 }

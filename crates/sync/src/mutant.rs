@@ -137,6 +137,8 @@ pub enum Mutant {
     LetGoWithoutFlush,
     /// A page is swapped out while TLBs may still hold it.
     SwappedWithoutFlush,
+    /// The sweep takes a page without a look at its mapping and its table after the claim.
+    SweptWithoutValidation,
     /// A swap-in reads a slot of which it has no use.
     SlotNotHeld,
     /// A lazily freed page is reclaimed although it was written since.

@@ -75,6 +75,16 @@ counters! {
     SwapIn = "pswpin",
     /// Pages that were written to a swap device.
     SwapOut = "pswpout",
+    /// Pages that reclaim in the background has looked at.
+    ScanBackground = "pgscan_kswapd",
+    /// Pages that a fault without memory has looked at.
+    ScanDirect = "pgscan_direct",
+    /// Pages whose frames reclaim in the background has freed.
+    StealBackground = "pgsteal_kswapd",
+    /// Pages whose frames a fault without memory has freed.
+    StealDirect = "pgsteal_direct",
+    /// Pages that were used, and count as unused from then on.
+    Deactivate = "pgdeactivate",
     /// Pages that were moved to another frame.
     Migrations = "pgmigrate_success",
     /// Flush operations that had to reach other CPUs.

@@ -2,6 +2,7 @@
 
 pub mod boot_frames;
 pub mod machine;
+pub mod reclaim;
 pub mod stacks;
 
 pub use faultless_mm::{

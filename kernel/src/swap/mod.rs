@@ -18,6 +18,7 @@ use faultless_swap::SwapMachine;
 use faultless_sync::Cpu;
 
 use crate::memory::machine::{self, Kernel};
+use crate::memory::reclaim;
 use crate::sync::Once;
 use disk::Disk;
 pub use disk::Kind;
@@ -57,7 +58,7 @@ pub fn begin(wanted: Option<Wanted>) -> Result<(), &'static str> {
     disk.turn_on(None)
         .map_err(|_| "there is too little memory for the slots of the swap device")?;
     DISK.set(disk);
-    Ok(())
+    reclaim::begin().map_err(|_| "there is too little memory for the thread that reclaims")
 }
 
 /// The machine's disk, if it is of this kind.

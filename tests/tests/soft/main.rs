@@ -43,6 +43,7 @@ mod rmap {
 }
 mod reclaim {
     mod lazily_freed;
+    mod overcommit;
     mod swap;
     mod swap_stress;
 }

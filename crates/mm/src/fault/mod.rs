@@ -144,14 +144,14 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Option<Outcome> {
         match blocker {
-            Blocker::Memory if prepared.find_memory() || take_lazyfree(self) => None,
+            Blocker::Memory if self.finds_memory(prepared) => None,
             Blocker::Memory => Some(Outcome::OutOfMemory),
             Blocker::Swap => match prepared.read_swapped() {
-                Some(Outcome::OutOfMemory) if take_lazyfree(self) => None,
+                Some(Outcome::OutOfMemory) if self.finds_memory(prepared) => None,
                 ended => ended,
             },
             Blocker::Page => match prepared.wait_for_page() {
-                Some(Outcome::OutOfMemory) if take_lazyfree(self) => None,
+                Some(Outcome::OutOfMemory) if self.finds_memory(prepared) => None,
                 ended => ended,
             },
             Blocker::Zap => {
@@ -163,6 +163,12 @@ impl<M: Machine> AddressSpace<M> {
                 None
             }
         }
+    }
+
+    /// Looks for memory harder, with nothing held. Whether another try is worth it.
+    #[cold]
+    fn finds_memory<N>(&self, prepared: &mut FaultState<M, N>) -> bool {
+        self.memory().reclaim_some() || prepared.find_memory() || take_lazyfree(self)
     }
 
     /// Makes one try: steps 1 to 10.

@@ -144,7 +144,6 @@ impl<M: Machine, N> FaultState<M, N> {
                 self.has_waited |= waited == WaitKind::ForIo;
                 None
             }
-            Err(Errno::ENOMEM) if self.find_memory() => None,
             Err(Errno::ENOMEM) => Some(Outcome::OutOfMemory),
             Err(_) => Some(Outcome::Bus),
         }
@@ -230,10 +229,7 @@ impl<M: Machine, N> FaultState<M, N> {
         }
         let allocate = || self.memory.allocate_frame_to_fill().ok();
         let Some(frame) = self.frame.or_else(allocate) else {
-            return match self.find_memory() {
-                true => None,
-                false => Some(Outcome::OutOfMemory),
-            };
+            return Some(Outcome::OutOfMemory);
         };
         let result = self.memory.read_slot(slot, frame);
         (self.frame, self.is_zeroed) = (Some(frame), false);

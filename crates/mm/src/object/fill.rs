@@ -39,12 +39,16 @@ impl<M: Machine> MemoryObject<M> {
             Some(backing) if backing.is_io() => WaitKind::ForIo,
             _ => WaitKind::ForNone,
         };
-        if let Some(PageSlot::Moving(_) | PageSlot::Filling(_)) = seen {
+        if let Some(PageSlot::Moving(_) | PageSlot::Filling(_) | PageSlot::Returning(_)) = seen {
             machine.park(&cache.writers.filled, filled);
             return Ok(match seen {
+                Some(PageSlot::Returning(_)) => WaitKind::ForIo,
                 Some(PageSlot::Filling(_)) => by_io,
                 _ => WaitKind::ForNone,
             });
+        }
+        if let (Some(PageSlot::Swapped(place)), Some(slot)) = (seen, cache.pages.find(index)) {
+            return self.swap_in(slot, index, place);
         }
         let Some(backing) = cache.backing else {
             return Ok(WaitKind::ForNone);

@@ -21,6 +21,7 @@
 //! * `page`: finds, adds and pins pages.
 //! * `moving`: pages that move to another frame.
 //! * `fill`: reads pages in, and waits for pages that are being read.
+//! * `swapped`: brings pages back that were swapped out.
 //! * `mappings`: the list of an object's mappings.
 //! * `device`: an object that is not memory: its pages are a device's frames, in their order.
 //! * `probe`: the list of registered probes.
@@ -35,6 +36,7 @@ mod moving;
 pub(crate) mod page;
 pub(crate) mod probe;
 pub(crate) mod radix;
+mod swapped;
 
 use core::ptr::NonNull;
 
@@ -135,6 +137,8 @@ pub(crate) struct Writers {
     pub(crate) writable: AtomicU32,
     /// Goes up when a page was filled, or could not be. Operations that wait for that park on it.
     pub(crate) filled: AtomicU32,
+    /// The page to which the sweep has come ([`crate::reclaim::object`]). A hint.
+    pub(crate) hand: AtomicU64,
 }
 
 /// A handle that holds a memory object. Clones lead to the same object, which is freed with its last handle or
@@ -184,6 +188,7 @@ impl<M: Machine> MemoryObject<M> {
                 mappings: SpinLock::new(List::new()),
                 writable: AtomicU32::new(0),
                 filled: AtomicU32::new(0),
+                hand: AtomicU64::new(0),
             },
             hook: Hook::new(),
         };
@@ -373,14 +378,20 @@ impl<M: Machine> Memory<M> {
         let source = self.machine().frames();
         // SAFETY: in the list since it was made.
         unsafe { self.objects.lock(self.machine()).remove(&body.hook) };
-        body.pages.for_each(0..u64::MAX, &mut |index, slot| {
-            if let PageSlot::Page(frame) = slot.load() {
-                body.uncharge(index);
-                if source.descriptor(frame).let_go() {
-                    source.free(self.machine().cpu(), frame);
+        body.pages
+            .for_each(0..u64::MAX, &mut |index, slot| match slot.load() {
+                PageSlot::Page(frame) => {
+                    body.uncharge(index);
+                    if source.descriptor(frame).let_go() {
+                        source.free(self.machine().cpu(), frame);
+                    }
                 }
-            }
-        });
+                PageSlot::Swapped(place) => {
+                    body.uncharge(index);
+                    self.drop_slot_use(&place.entry());
+                }
+                _ => {}
+            });
         body.pages.destroy(self);
         let (backing, tag) = (body.backing, body.tag);
         // SAFETY: allocated as an object, and no holder is left.

@@ -36,6 +36,18 @@ impl<M: Machine> Moving<M> {
     ) -> Result<Self, Option<MemoryObject<M>>> {
         let (id, index) = memory.machine().frames().descriptor(from).owner();
         let store = MemoryObject::with_id(memory, id).ok_or(None)?;
+        Self::begin_in(store, index, from).map_err(Some)
+    }
+
+    /// Hides the page `index` of an object, if it is in `from`.
+    ///
+    /// # Errors
+    /// It is not, or is about to be freed. Contains the object.
+    pub(crate) fn begin_in(
+        store: MemoryObject<M>,
+        index: u64,
+        from: Frame,
+    ) -> Result<Self, MemoryObject<M>> {
         let hidden = match store.cache().pages.find(index) {
             None => false,
             Some(slot) if mutant(Mutant::MovedInPlainSight) => slot.load() == PageSlot::Page(from),
@@ -45,21 +57,20 @@ impl<M: Machine> Moving<M> {
             }
         };
         if !hidden {
-            return Err(Some(store));
+            return Err(store);
         }
         // Partner: the barrier of an operation that counts a mapping or a pin, and then looks at the slot.
         fence(Ordering::SeqCst);
         let moving = Self { store, index, from };
         if !moving.store.cache().has(index) && !mutant(Mutant::SizeNotValidated) {
             // The CPU that has added it beside a truncation has to remove it, and finds it unchanged.
-            return Err(Some(moving.end(from)));
+            return Err(moving.end(PageSlot::Page(from)));
         }
         Ok(moving)
     }
 
-    /// Shows the page again, which is in `to` now. Returns what held the object, to be dropped when nothing is
-    /// locked.
-    pub(crate) fn end(self, to: Frame) -> MemoryObject<M> {
+    /// Says in the slot where the page is now. Returns what held the object, to be dropped when nothing is locked.
+    pub(crate) fn end(self, to: PageSlot) -> MemoryObject<M> {
         let cache = self.store.cache();
         let slot = cache.pages.find(self.index);
         let before = match mutant(Mutant::MovedInPlainSight) {
@@ -67,7 +78,7 @@ impl<M: Machine> Moving<M> {
             false => PageSlot::Moving(self.from),
         };
         // Nothing else changes a slot with this mark.
-        let shown = slot.map(|slot: &Slot| slot.replace(before, PageSlot::Page(to)));
+        let shown = slot.map(|slot: &Slot| slot.replace(before, to));
         debug_assert!(matches!(shown, Some(Ok(()))) || mutant(Mutant::MovedInPlainSight));
         // Release: a woken thread sees the slot.
         cache.writers.filled.fetch_add(1, Ordering::Release);
@@ -101,7 +112,7 @@ impl<M: Machine> MemoryObject<M> {
 
 impl ObjectInner {
     /// Holds the object, unless its last holder has released it. Returns whether it is held.
-    fn try_hold(&self) -> bool {
+    pub(crate) fn try_hold(&self) -> bool {
         let holders = &self.writers.holders;
         let more = |holders: u64| (holders != 0).then_some(holders + 1);
         holders

@@ -29,6 +29,8 @@ pub(crate) enum Lookup<'s> {
     Filling,
     /// The page is being moved to another frame.
     Moving,
+    /// The page was swapped out, or is coming back.
+    Swapped,
     /// The object ends before it.
     Beyond,
 }
@@ -64,6 +66,7 @@ impl ObjectInner {
             PageSlot::Page(frame) => Lookup::Page(PageRef { frame, slot, index }),
             PageSlot::Filling(_) => Lookup::Filling,
             PageSlot::Moving(_) => Lookup::Moving,
+            PageSlot::Swapped(_) | PageSlot::Returning(_) => Lookup::Swapped,
             PageSlot::Empty => Lookup::Missing,
         }
     }
@@ -128,18 +131,20 @@ impl<M: Machine> MemoryObject<M> {
                 }
                 Lookup::Beyond => return Ok(None),
                 Lookup::Missing if self.cache().is_zeroes(index) => return Ok(None),
-                Lookup::Missing | Lookup::Filling | Lookup::Moving => {
+                Lookup::Missing | Lookup::Filling | Lookup::Moving | Lookup::Swapped => {
                     self.fill(index)?;
                 }
             }
         }
     }
 
-    /// Returns the page `index`, pinned, if it is there now. Reads nothing in.
+    /// Returns the page `index`, pinned, if the object has it now. Reads nothing in from the pager, but brings a page
+    /// back that was swapped out.
     ///
     /// # Errors
-    /// [`NoMemory`]: the page has as many pins as possible.
-    pub fn present(&self, index: u64) -> Result<Option<Pinned<'_, M>>, NoMemory> {
+    /// `ENOMEM`: the page has as many pins as possible, or there is no frame for a page that comes back; `EIO`: it
+    /// cannot come back.
+    pub fn present(&self, index: u64) -> Result<Option<Pinned<'_, M>>, Errno> {
         let mut backoff = Backoff::new();
         loop {
             match self.cache().find(index) {
@@ -149,6 +154,9 @@ impl<M: Machine> MemoryObject<M> {
                     }
                 }
                 Lookup::Moving => {}
+                Lookup::Swapped => {
+                    self.fill(index)?;
+                }
                 Lookup::Missing | Lookup::Filling | Lookup::Beyond => return Ok(None),
             }
             backoff.turn(self.memory.machine());
@@ -168,6 +176,7 @@ impl<M: Machine> MemoryObject<M> {
             match slot.load() {
                 PageSlot::Page(frame) => {
                     if let Some(pinned) = self.pin(slot, frame)? {
+                        self.descriptor(frame).mark_dirty();
                         return Ok(pinned);
                     }
                     backoff.turn(self.memory.machine());
@@ -229,6 +238,7 @@ impl<M: Machine> MemoryObject<M> {
             Err(NotPinned::TooOften) if !slot.holds(frame) => return Ok(None),
             Err(NotPinned::TooOften) => return Err(NoMemory),
         }
+        self.descriptor(frame).mark_used();
         let pinned = Pinned { store: self, frame };
         // The frame may have become another page between the lookup and the pin. Then it has left the slot, as
         // the acquire in `pin` shows.

@@ -2,7 +2,7 @@
 //!
 //! It is a radix tree over page numbers of the file, as high as the largest number so far requires. Nodes are
 //! added, and stay until the object is freed. A lookup therefore takes no lock, and no read section of its own.
-//! Slots of the lowest level hold a frame, or one that is being filled or moved. They change only by
+//! Slots of the lowest level hold a frame, one that is being filled or moved, or the place of a swapped page. They change only by
 //! compare-and-swap, because faults, reads and truncations meet there.
 //!
 //! *Writes*: the slot's line, which 8 neighbouring pages of the file share; a node's lines once, when it is
@@ -13,7 +13,7 @@ use crate::tune::RADIX_BITS;
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use faultless_frames::NoMemory;
-use faultless_paging::Frame;
+use faultless_paging::{Frame, SwapEntry};
 use faultless_sync::atomic::{AtomicPtr, Ordering};
 
 const SLOTS: usize = 1 << RADIX_BITS;
@@ -29,12 +29,44 @@ pub(crate) enum PageSlot {
     Filling(Frame),
     /// A page that is being moved from this frame to another one.
     Moving(Frame),
+    /// A page that was swapped out.
+    Swapped(SwapPlace),
+    /// A page that comes back from its swap device into this frame.
+    Returning(Frame),
+}
+
+/// A slot of a swap device, of which the object has a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SwapPlace(u64);
+
+impl SwapPlace {
+    const DEVICE_BITS: u32 = SwapEntry::DEVICES.next_power_of_two().ilog2();
+
+    /// Returns an entry that names the slot.
+    pub(crate) fn entry(self) -> SwapEntry {
+        SwapEntry {
+            device: (self.0 & ((1 << Self::DEVICE_BITS) - 1)) as u32,
+            slot: self.0 >> Self::DEVICE_BITS,
+            is_exclusive: false,
+            is_soft_dirty: false,
+            reports_writes: false,
+        }
+    }
+}
+
+impl From<SwapEntry> for SwapPlace {
+    fn from(entry: SwapEntry) -> Self {
+        Self(entry.slot << Self::DEVICE_BITS | u64::from(entry.device))
+    }
 }
 
 const PAGE: usize = 1;
 const FILLING: usize = 2;
-const MOVING: usize = PAGE | FILLING;
-const TAGS: u32 = 2;
+const MOVING: usize = 3;
+const SWAPPED: usize = 4;
+const RETURNING: usize = 5;
+const TAG: usize = 7;
+const TAGS: u32 = 3;
 
 impl PageSlot {
     fn raw(self) -> *mut () {
@@ -44,16 +76,20 @@ impl PageSlot {
             PageSlot::Page(frame) => tagged(frame, PAGE),
             PageSlot::Filling(frame) => tagged(frame, FILLING),
             PageSlot::Moving(frame) => tagged(frame, MOVING),
+            PageSlot::Swapped(place) => tagged(Frame(place.0), SWAPPED),
+            PageSlot::Returning(frame) => tagged(frame, RETURNING),
         }
     }
 
     fn from_raw(raw: *mut ()) -> Self {
         let frame = Frame((raw.addr() >> TAGS) as u64);
-        match raw.addr() & MOVING {
-            0 => PageSlot::Empty,
+        match raw.addr() & TAG {
             PAGE => PageSlot::Page(frame),
             FILLING => PageSlot::Filling(frame),
-            _ => PageSlot::Moving(frame),
+            MOVING => PageSlot::Moving(frame),
+            SWAPPED => PageSlot::Swapped(SwapPlace(frame.0)),
+            RETURNING => PageSlot::Returning(frame),
+            _ => PageSlot::Empty,
         }
     }
 }
@@ -288,7 +324,14 @@ fn next(node: &Node, level: usize, base: u64, from: u64) -> Option<u64> {
             let start = base.checked_add((i as u64).checked_mul(size)?)?;
             match level {
                 0 => {
-                    matches!(slot.load(), PageSlot::Page(_) | PageSlot::Moving(_)).then_some(start)
+                    let has_page = matches!(
+                        slot.load(),
+                        PageSlot::Page(_)
+                            | PageSlot::Moving(_)
+                            | PageSlot::Swapped(_)
+                            | PageSlot::Returning(_)
+                    );
+                    has_page.then_some(start)
                 }
                 _ => next(slot.node()?, level - 1, start, from),
             }

@@ -242,6 +242,9 @@ impl<M: Machine> AddressSpace<M> {
                     value
                 };
                 let new = format.with_protection(from, to, own);
+                if shared {
+                    self.tables().mark_dirty(new);
+                }
                 if entry.replace(value, new).is_ok() {
                     let lowered = format.is_present(value)
                         && (!format.is_present(new)

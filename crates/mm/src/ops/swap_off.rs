@@ -5,6 +5,7 @@
 //! * Then the walk goes through all address spaces, in the order of their numbers, and resolves every entry that names
 //!   the device, as a fault does: it holds a use of the slot, reads with nothing held, claims, validates, publishes.
 //!   The mapping need not allow any access. Faults, page-outs and writers go on beside it.
+//! * Pages of memory objects come back into their objects ([`crate::object`]).
 //! * An entry may move behind the walk, or be copied there. So the walk is repeated until no slot is used.
 //! * No lock is held while a page is read: the space that the walk is in waits if it ends, and the walk leaves it then.
 //! * If a page cannot come back, the device gives slots again. Nothing is lost: each page is here or there.
@@ -23,6 +24,7 @@ use crate::fault::state::FaultState;
 use crate::fault::trace::{FaultTrace, Forced};
 use crate::fault::{Outcome, PteRef};
 use crate::lock::vma::{Mode, VmaRef};
+use crate::object::MemoryObject;
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::tune::PIN_TRIES;
@@ -53,9 +55,36 @@ impl<M: Machine> Memory<M> {
                 after = visit.number();
                 visit.bring_device_back(number, may_go_on)?;
             }
+            let mut after = 0;
+            while let Some(object) = self.object_after(after) {
+                after = object.id();
+                self.empty_object(&object, number, may_go_on)?;
+            }
             may_go_on()?;
             // What is left is being written, moved or freed.
             backoff.rest(self.machine());
+        }
+        Ok(())
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Brings back the pages of an object.
+    fn empty_object(
+        &'static self,
+        object: &MemoryObject<M>,
+        device: u32,
+        may_go_on: GoOn<'_>,
+    ) -> Result<(), Errno> {
+        let mut at = 0;
+        while let Some(index) = object.next_on(device, at) {
+            may_go_on()?;
+            at = match object.fill(index) {
+                Ok(_) => index,
+                Err(Errno::ENOMEM) if self.reclaim_some() => index,
+                Err(error) => return Err(error),
+            };
+            cond_resched(self.machine());
         }
         Ok(())
     }

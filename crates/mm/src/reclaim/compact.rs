@@ -15,7 +15,8 @@ use faultless_paging::Frame;
 use crate::base::isolated::Isolating;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
-use crate::rmap::migrate::{Mover, NotMoved};
+use crate::rmap::claims::NotMoved;
+use crate::rmap::migrate::Mover;
 
 /// The result for a range of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

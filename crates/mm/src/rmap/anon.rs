@@ -24,7 +24,7 @@ use core::ops::Deref;
 
 use faultless_sync::SpinGuard;
 
-use crate::base::list::List;
+use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::space::{AddressSpace, SpaceLink};
@@ -114,6 +114,42 @@ impl<M: Machine> Memory<M> {
 }
 
 impl<M: Machine> AllSpaces<'_, M> {
+    /// Returns the first space of the list.
+    pub(crate) fn first(&self) -> Option<&AddressSpace<M>> {
+        // SAFETY: under the lock, and hooks stay in the list until their spaces end.
+        let hook = unsafe { self.list.first() }?;
+        Some(Self::of(hook))
+    }
+
+    /// Puts the first space of the list behind all others.
+    pub(crate) fn rotate(&mut self) {
+        // SAFETY: as above; the hook is put in again at once.
+        unsafe {
+            if let Some(hook) = self.list.first() {
+                self.list.remove(hook);
+                self.list.push(hook);
+            }
+        }
+    }
+
+    /// Returns the number of spaces.
+    pub(crate) fn count(&self) -> u64 {
+        let mut count = 0;
+        let _ = self.try_for_each(|_| {
+            count += 1;
+            Ok::<(), core::convert::Infallible>(())
+        });
+        count
+    }
+
+    /// Returns the space of a hook in the list.
+    fn of(hook: &Hook) -> &AddressSpace<M> {
+        let offset = offset_of!(AddressSpace<M>, place) + offset_of!(SpaceLink, hook);
+        let space = core::ptr::from_ref(hook).addr() - offset;
+        // SAFETY: the hook lies in a space, which was exposed when it was listed, and does not end under the lock.
+        unsafe { &*core::ptr::with_exposed_provenance::<AddressSpace<M>>(space) }
+    }
+
     /// Calls `visit` with every address space until that fails.
     pub(crate) fn try_for_each<E>(
         &self,
@@ -122,12 +158,7 @@ impl<M: Machine> AllSpaces<'_, M> {
         // SAFETY: under the lock, and hooks stay in the list until their spaces end.
         let mut next = unsafe { self.list.first() };
         while let Some(hook) = next {
-            let offset = offset_of!(AddressSpace<M>, place) + offset_of!(SpaceLink, hook);
-            let space = (core::ptr::from_ref(hook).addr() - offset) as u64;
-            // SAFETY: the hook lies in a space, which was exposed when it was listed.
-            if let Some(space) = unsafe { AddressSpace::at(space) } {
-                visit(space)?;
-            }
+            visit(Self::of(hook))?;
             // SAFETY: as above.
             next = unsafe { self.list.next(hook) };
         }

@@ -31,47 +31,21 @@
 //! *Models*: loom `rmap/migrate.rs`, shuttle `rmap/migrate.rs`.
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk};
-use faultless_sync::reclaim::Section;
-use faultless_sync::{Backoff, Mutant, fence_after_rmw, mutant};
+use faultless_paging::Frame;
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
-use crate::base::notes::Note;
+use crate::object::radix::PageSlot;
 use crate::object::{MemoryObject, Moving};
 use crate::rmap::anon::AllSpaces;
-use crate::space::AddressSpace;
-use crate::table::Tables;
-use crate::tree::SlotState;
-
-/// The reason why a page was not moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotMoved {
-    /// The frame is free, is used for something that cannot be moved, or is not one of the machine's.
-    NoPage,
-    /// The target frame is not one of the machine's, is the same, is the shared zero page, or has a page
-    /// already.
-    NoPlace,
-    /// The page is used in a way that forbids a move now. It is pinned, or an operation is at work on one of
-    /// its entries. Or it is mapped where it was not found, or more often than can be remembered.
-    Busy,
-}
+use crate::rmap::claims::{Claims, NotMoved, Places, Purpose};
 
 /// Moves pages, one at a time.
 pub struct Mover<M: Machine> {
     memory: &'static Memory<M>,
-    /// The claims of the present page: pairs of a space and a page.
-    places: Frame,
-}
-
-/// The largest number of claims of one page.
-const MOST: usize = PAGE_SIZE as usize / size_of::<[u64; 2]>();
-
-/// The claims of a page.
-struct Claims<'a, M: Machine> {
-    mover: &'a Mover<M>,
-    count: usize,
+    places: Places<M>,
 }
 
 impl<M: Machine> Mover<M> {
@@ -80,7 +54,7 @@ impl<M: Machine> Mover<M> {
     /// # Errors
     /// [`NoMemory`]: it needs a frame.
     pub fn new(memory: &'static Memory<M>) -> Result<Self, NoMemory> {
-        let places = memory.allocate_frame_to_fill()?;
+        let places = Places::new(memory, memory.allocate_frame_to_fill()?);
         Ok(Self { memory, places })
     }
 
@@ -132,10 +106,11 @@ impl<M: Machine> Mover<M> {
             *store = held;
             NotMoved::Busy
         })?;
-        let mut claims = Claims::new(self);
+        let mut claims = Claims::new(&self.places, Purpose::Move);
         let found = moving.try_for_each_place(|space, page| claims.claim(space, page, from));
-        let result = claims.finish(found, from, to, true);
-        *store = Some(moving.end(if result.is_ok() { to } else { from }));
+        let result = finish(&claims, found, (from, to), true);
+        let place = if result.is_ok() { to } else { from };
+        *store = Some(moving.end(PageSlot::Page(place)));
         result
     }
 
@@ -145,208 +120,34 @@ impl<M: Machine> Mover<M> {
         from: Frame,
         to: Frame,
     ) -> Result<(), NotMoved> {
-        let descriptor = self.memory.machine().frames().descriptor(from);
-        // The owner and the index were written by separate stores, and may not belong together. Then the page
-        // is not found.
-        let (owner, index) = descriptor.owner();
-        let is_relative =
-            |space: &AddressSpace<M>| space.number() == owner || space.family() == owner;
-        let mut claims = Claims::new(self);
-        let all_found =
-            |claims: &Claims<'_, M>| claims.count as u64 >= u64::from(descriptor.map_count());
-        let mut found = spaces.try_for_each(|space| {
-            if !is_relative(space) || all_found(&claims) || index >= space.layout().end / PAGE_SIZE
-            {
-                return Ok(());
-            }
-            claims.claim(space, index, from)
-        });
-        if found.is_ok() && !all_found(&claims) {
-            found = spaces.try_for_each(|space| {
-                if !is_relative(space) || all_found(&claims) || !space.maps.has_note(Note::MOVED) {
-                    return Ok(());
-                }
-                claims.claim_anywhere(space, from)
-            });
-        }
-        claims.finish(found, from, to, false)
+        let mut claims = Claims::new(&self.places, Purpose::Move);
+        let found = claims.claim_anonymous(spaces, from);
+        finish(&claims, found, (from, to), false)
     }
 }
 
-impl<M: Machine> Drop for Mover<M> {
-    fn drop(&mut self) {
-        let machine = self.memory.machine();
-        machine.frames().free(machine.cpu(), self.places);
-    }
-}
-
-impl<'a, M: Machine> Claims<'a, M> {
-    fn new(mover: &'a Mover<M>) -> Self {
-        Self { mover, count: 0 }
-    }
-
-    fn place(&self, number: usize) -> *mut [u64; 2] {
-        let places = self.mover.memory.machine().pointer(self.mover.places);
-        places.as_ptr().cast::<[u64; 2]>().wrapping_add(number)
-    }
-
-    /// Claims the entry of `page` if it maps `frame`.
-    fn claim(&mut self, space: &AddressSpace<M>, page: u64, frame: Frame) -> Result<(), NotMoved> {
-        let section = space.memory().enter();
-        match space.tables().descend(Page(page), &section) {
-            Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame, &section),
-            Walk::Missing { .. } => Ok(()),
-            Walk::Busy | Walk::Huge { .. } => Err(NotMoved::Busy),
+/// Moves the page if `found` says that all its entries were looked for, and it has no other user. Releases the claims.
+fn finish<M: Machine>(
+    claims: &Claims<'_, M>,
+    found: Result<(), NotMoved>,
+    (from, to): (Frame, Frame),
+    is_held: bool,
+) -> Result<(), NotMoved> {
+    let machine = claims.memory().machine();
+    let source = machine.frames();
+    let result = found.and_then(|()| claims.freeze(from, is_held));
+    if result.is_ok() {
+        if !mutant(Mutant::MovedWithoutFlush) {
+            claims.flush();
+        }
+        machine.copy(from, to);
+        let (old, new) = (source.descriptor(from), source.descriptor(to));
+        new.become_page(old, claims.count() as u32, is_held);
+        if let Some(page) = claims.only_page().filter(|_| !is_held) {
+            // It may have moved with its table; its descriptor then has the old page number.
+            new.move_to(page);
         }
     }
-
-    /// Claims every entry of a space that maps `frame`.
-    #[cold]
-    fn claim_anywhere(&mut self, space: &AddressSpace<M>, frame: Frame) -> Result<(), NotMoved> {
-        let section = space.memory().enter();
-        let mut result = Ok(());
-        let all = Pages::of_bytes(0..space.layout().end);
-        space.tables().for_each_entry(all, &mut |entry, page| {
-            if result.is_ok() {
-                result = self.claim_entry(space, entry, page, frame, &section);
-            }
-        });
-        result
-    }
-
-    fn claim_entry(
-        &mut self,
-        space: &AddressSpace<M>,
-        entry: &Entry,
-        page: u64,
-        frame: Frame,
-        section: &Section<'_>,
-    ) -> Result<(), NotMoved> {
-        let format = AddressSpace::<M>::FORMAT;
-        let value = loop {
-            let value = entry.load();
-            if value == 0 || format.is_guard(value) || format.frame(value) != frame {
-                return Ok(());
-            }
-            if space.tables().swap_of(value).is_some() {
-                // Its slot happens to have the frame's number.
-                return Ok(());
-            }
-            if format.is_moving(value) {
-                // A claim of this move: no other one runs now.
-                return Ok(());
-            }
-            if format.is_claimed(value) || self.count == MOST {
-                return Err(NotMoved::Busy);
-            }
-            // Fails if hardware has set a bit, or another CPU was faster.
-            if entry.replace(value, format.moving(value)).is_ok() {
-                break value;
-            }
-        };
-        if !mutant(Mutant::ClaimWithoutFence) {
-            // Partner: the fence of rule R1 in a writer that changes a mapping.
-            fence_after_rmw();
-        }
-        // SAFETY: in the caller's section.
-        let is_live = matches!(
-            unsafe { space.tree().find(page).word.content() },
-            SlotState::Live(_)
-        );
-        let is_valid = is_live && space.tables().is_in_place(entry, page, section);
-        if !is_valid && !mutant(Mutant::MappingNotValidated) {
-            entry.set(value);
-            return Err(NotMoved::Busy);
-        }
-        let place = [space.expose(), page];
-        // SAFETY: inside the frame, which is this mover's.
-        unsafe { self.place(self.count).write(place) };
-        self.count += 1;
-        Ok(())
-    }
-
-    /// Moves the page if `found` says that all its entries were looked for, and it has no other user. Releases
-    /// the claims.
-    fn finish(
-        self,
-        found: Result<(), NotMoved>,
-        from: Frame,
-        to: Frame,
-        is_held: bool,
-    ) -> Result<(), NotMoved> {
-        let machine = self.mover.memory.machine();
-        let source = machine.frames();
-        let (old, maps) = (source.descriptor(from), self.count as u32);
-        let result = found.and_then(|()| {
-            let is_all = (maps != 0 || is_held) && old.freeze(maps, is_held);
-            match is_all || mutant(Mutant::MovedThoughUsed) {
-                true => Ok(()),
-                false => Err(NotMoved::Busy),
-            }
-        });
-        if result.is_ok() {
-            if !mutant(Mutant::MovedWithoutFlush) {
-                self.for_each(|space, page| space.tables().flush_moving(page));
-            }
-            machine.copy(from, to);
-            source.descriptor(to).become_page(old, maps, is_held);
-            if let Some(page) = self.only_page().filter(|_| !is_held) {
-                // It may have moved with its table; its descriptor then has the old page number.
-                source.descriptor(to).move_to(page);
-            }
-        }
-        let frame = if result.is_ok() { to } else { from };
-        self.for_each(|space, page| space.tables().publish_moved(page, frame));
-        result
-    }
-
-    /// Returns the page number of all claims, if it is the same in all spaces.
-    fn only_page(&self) -> Option<u64> {
-        let mut page = None;
-        let mut is_one = true;
-        self.for_each(|_, at| is_one &= *page.get_or_insert(at) == at);
-        page.filter(|_| is_one)
-    }
-
-    fn for_each(&self, mut visit: impl FnMut(&AddressSpace<M>, u64)) {
-        for number in 0..self.count {
-            // SAFETY: written by `claim_entry`.
-            let [space, page] = unsafe { self.place(number).read() };
-            // SAFETY: exposed by `claim_entry`; no space ends meanwhile.
-            if let Some(space) = unsafe { AddressSpace::at(space) } {
-                visit(space, page);
-            }
-        }
-    }
-}
-
-impl<M: Machine> Tables<M> {
-    /// Releases the claim of a page that was moved to `frame`.
-    fn publish_moved(&self, page: u64, frame: Frame) {
-        self.with_moving(page, |entry, before| {
-            // Nothing else writes a claimed entry. Release: the page's content and its descriptor were written
-            // before.
-            entry.set(Self::FORMAT.with_frame(before, frame));
-        });
-    }
-
-    /// Flushes a page that is claimed as moving.
-    fn flush_moving(&self, page: u64) {
-        self.with_moving(page, |_, before| self.flush_page(Page(page), before));
-    }
-
-    /// Calls `act` with the entry of a page that is claimed as moving, and with its value before the claim.
-    fn with_moving(&self, page: u64, act: impl FnOnce(&Entry, u64)) {
-        let mut backoff = Backoff::new();
-        let section = self.memory.enter();
-        loop {
-            match self.descend(Page(page), &section) {
-                Walk::Leaf { entry, value, .. } if Self::FORMAT.is_moving(value) => {
-                    return act(entry, Self::FORMAT.settled(value));
-                }
-                // Another operation has claimed the table, to check whether it is empty.
-                _ => backoff.turn(self.machine()),
-            }
-        }
-    }
+    claims.release(if result.is_ok() { to } else { from });
+    result
 }

@@ -2,9 +2,11 @@
 //!
 //! * `file`: the mappings of an object, and the removal of its pages from all of them.
 //! * `anon`: all address spaces, in which an anonymous page is found through its descriptor.
+//! * `claims`: all entries of a page, claimed.
 //! * `truncate`, `migrate`: operations that have to reach every entry of a page.
 
 pub(crate) mod anon;
+pub(crate) mod claims;
 pub(crate) mod file;
 pub(crate) mod migrate;
 mod truncate;

@@ -145,10 +145,20 @@ impl<M: Machine> MemoryObject<M> {
                     continue;
                 }
                 if slot.replace(content, PageSlot::Empty).is_ok() {
-                    if let PageSlot::Page(frame) = content {
-                        self.cache().uncharge(index);
-                        self.descriptor(frame).set_link(chain.head);
-                        chain.head = frame.0 + 1;
+                    match content {
+                        PageSlot::Page(frame) => {
+                            self.cache().uncharge(index);
+                            self.descriptor(frame).set_link(chain.head);
+                            chain.head = frame.0 + 1;
+                        }
+                        PageSlot::Swapped(place) => {
+                            self.cache().uncharge(index);
+                            self.memory.drop_slot_use(&place.entry());
+                        }
+                        // The thread that brings it back frees the frame and the slot.
+                        PageSlot::Returning(_) => self.cache().uncharge(index),
+                        // The thread that fills it does all of that.
+                        _ => {}
                     }
                     break;
                 }

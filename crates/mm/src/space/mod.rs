@@ -56,6 +56,8 @@ pub(crate) struct SpaceLink {
     pub(crate) hook: Hook,
     pub(crate) is_listed: Local,
     pub(crate) family: Local,
+    /// The page to which the sweep has come ([`crate::reclaim::sweep`]).
+    pub(crate) hand: Local,
     /// Walks of an object's mappings that are in this space ([`crate::rmap::file`]).
     pub(crate) visitors: WaitGroup,
     /// Walks through all spaces that are in this one ([`crate::rmap::anon`]).
@@ -69,6 +71,7 @@ impl SpaceLink {
             hook: Hook::new(),
             is_listed: Local::new(0),
             family: Local::new(id),
+            hand: Local::new(0),
             visitors: WaitGroup::new(),
             walkers: WaitGroup::new(),
         }

@@ -101,10 +101,10 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Frees the frame of a page that was swapped out.
-    pub(super) fn free_swapped(&self, frame: Frame) {
+    pub(crate) fn free_swapped(&self, frame: Frame) {
         let source = self.machine().frames();
         if source.descriptor(frame).unmap() {
-            source.free(self.machine().cpu(), frame);
+            source.free_reserved(self.machine().cpu(), frame);
         }
     }
 

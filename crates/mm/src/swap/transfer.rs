@@ -16,13 +16,13 @@ use crate::base::memory::Memory;
 impl<M: Machine> Memory<M> {
     /// Writes pages to their slots: for each number below `count` the one that `page_at` names. Drops the uses of the
     /// writes, and wakes what waits for the pages. A page that the device does not take stays in its frame until
-    /// the slot is freed. Returns whether the devices have taken all of them.
+    /// the slot is freed. Returns how many the devices have taken.
     pub(crate) fn write_slots(
         &self,
         count: usize,
         page_at: impl Fn(usize) -> Option<(SwapEntry, Frame)>,
-    ) -> bool {
-        let mut is_taken = true;
+    ) -> u64 {
+        let mut taken = 0;
         for (device, area) in (0..).zip(self.swap_areas()) {
             let of_device = |number| page_at(number).filter(|(entry, _)| entry.device == device);
             let mut has_some = false;
@@ -42,14 +42,14 @@ impl<M: Machine> Memory<M> {
                 if let Some((entry, frame)) = of_device(number) {
                     self.written(area, &entry, frame, result.is_ok());
                 }
-                is_taken &= result.is_ok();
+                taken += u64::from(result.is_ok());
                 self.machine().poll();
             });
             if has_some {
                 self.end_writes(area);
             }
         }
-        is_taken
+        taken
     }
 
     /// Records that the device has, or has not, taken the page of a slot. Drops the use of the write.
@@ -104,15 +104,15 @@ impl<M: Machine> Memory<M> {
         is_alone || mutant(Mutant::KeptFrameShared)
     }
 
-    /// Reads the page of a held slot, which has been written, into a frame that only the caller uses. Waits for the
-    /// device.
+    /// Reads the page of a held slot, which an entry or an object has named meanwhile, into a frame that only the caller
+    /// uses. Waits for the device, and for a write of the page.
     ///
     /// # Errors
     /// `EIO`: the device failed, or what it has is damaged.
     pub(crate) fn read_slot(&self, held: &HeldSlot, frame: Frame) -> Result<(), Errno> {
         let (machine, slot) = (self.machine(), held.entry.slot);
         let area = self.swap_area(held.entry.device).ok_or(Errno::EIO)?;
-        if let SlotPage::Kept(kept) = area.pages.get(slot) {
+        if let Some(kept) = self.await_write(held) {
             // The frame stays until the last use of the slot has gone.
             machine.copy(kept, frame);
             return Ok(());

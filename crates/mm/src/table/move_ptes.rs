@@ -348,7 +348,11 @@ impl<M: Machine> Tables<M> {
             // A moved page counts as written, as on Linux: a watcher of the old place does not know the new
             // one.
             let value = value | format.soft_dirty;
-            format.with_protection(value, of.protection, own || of.shared)
+            let value = format.with_protection(value, of.protection, own || of.shared);
+            if of.shared {
+                self.mark_dirty(value);
+            }
+            value
         });
     }
 

@@ -60,6 +60,16 @@ impl<M: Machine> Tables<M> {
         is_counted.then(|| self.machine().frames().descriptor(frame))
     }
 
+    /// Marks the page of an entry, if that is writable and the page an object's, as one that its pager cannot fill again.
+    /// Before the entry is published. The page stays meanwhile.
+    pub(crate) fn mark_dirty(&self, value: u64) {
+        let is_writable = Self::FORMAT.is_present(value) && Self::FORMAT.is_writable(value);
+        let counted = self.counted(value).filter(|_| is_writable);
+        if let Some(page) = counted.filter(|page| page.flags().has(Flags::FILE)) {
+            page.mark_dirty();
+        }
+    }
+
     /// Whether the page of an entry of this space is mapped nowhere else, so that it may be made writable.
     #[inline]
     pub(crate) fn is_exclusive(&self, value: u64) -> bool {

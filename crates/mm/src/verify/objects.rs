@@ -42,7 +42,11 @@ fn enter(cache: &ObjectInner, audit: &FrameAudit) -> Result<(), Misuse> {
     });
     result?;
     cache.pages.for_each(0..u64::MAX, &mut |_, slot| {
-        if let (Ok(()), PageSlot::Page(frame) | PageSlot::Filling(frame)) = (&result, slot.load()) {
+        if let (
+            Ok(()),
+            PageSlot::Page(frame) | PageSlot::Filling(frame) | PageSlot::Returning(frame),
+        ) = (&result, slot.load())
+        {
             result = audit.enter(frame, Use::FILE);
         }
     });

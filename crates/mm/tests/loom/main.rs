@@ -42,6 +42,7 @@ mod rmap {
 mod reclaim {
     mod lazyfree;
     mod page_out;
+    mod sweep;
 }
 mod fault {
     mod engine;

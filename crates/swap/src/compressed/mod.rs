@@ -13,6 +13,7 @@
 
 mod check;
 mod class;
+mod decode;
 mod entry;
 mod group;
 mod scratch;
@@ -180,8 +181,7 @@ fn intact(is_intact: bool) -> Result<(), DeviceError> {
 
 fn decompress(bytes: &[u8], check: u64, page: &mut Page) -> Result<(), DeviceError> {
     intact(check::of(bytes) == check)?;
-    let length = lz4_flex::block::decompress_into(bytes, page);
-    intact(length.is_ok_and(|length| length == page.len()))
+    intact(decode::decode(bytes, page).is_some())
 }
 
 impl<M: SwapMachine> SwapDevice for Compressed<M> {

@@ -43,7 +43,10 @@ impl<M: Machine> AddressSpace<M> {
         let frame = Self::FORMAT.frame(at.value);
         let descriptor = self.machine().frames().descriptor(frame);
         if descriptor.flags().has(Flags::FILE) && at.vma.is_shared() {
-            self.raise_page(at, || true)?;
+            self.raise_page(at, || {
+                descriptor.mark_dirty();
+                true
+            })?;
             prepared.trail.ends(How::Reuse);
             Ok(())
         } else if descriptor.is_sole() {

@@ -83,7 +83,7 @@ impl<M: Machine> AddressSpace<M> {
                     }
                     was_there = false;
                 }
-                Lookup::Missing | Lookup::Filling | Lookup::Moving => {
+                Lookup::Missing | Lookup::Filling | Lookup::Moving | Lookup::Swapped => {
                     return Err(prepared.needs_page(backed, index));
                 }
             }
@@ -125,6 +125,9 @@ impl<M: Machine> AddressSpace<M> {
             // After publication the page may go, and its frame may be reused.
             kind = RssKind::of(self.machine().frames().descriptor(found.frame));
             let write = stores && protection.write;
+            if write {
+                self.machine().frames().descriptor(found.frame).mark_dirty();
+            }
             let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
             let leaf = self.allowed::<N>(leaf, at);

@@ -34,7 +34,7 @@ pub(super) fn page_out<M: Machine>(space: &AddressSpace<M>, pages: Pages) -> Res
             Ok(())
         });
         let batch = batch.into_inner();
-        let is_taken = write(space, &batch);
+        let is_taken = write(space.memory(), &batch).is_all;
         match allowed {
             Ok(()) => {}
             // Holes do not end it.

@@ -88,7 +88,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
     let more = other % 8 * PAGE + PAGE;
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
     // Errors are effects of the other threads.
-    let _ = match rng.gen_range(0..30) {
+    let _ = match rng.gen_range(0..32) {
         0..=4 => space.munmap(at, length),
         5 | 6 => space.mmap(at, length, RW, FIXED).map(drop),
         7 => space
@@ -133,6 +133,10 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
         }
         19 if one => space.munlock(at, length),
         19 => space.mlock(at, length, 0),
+        29 | 30 => {
+            space.memory().reclaim_some();
+            Ok(())
+        }
         20 => {
             drop(space.pin(at, Taken::ToWrite));
             Ok(())

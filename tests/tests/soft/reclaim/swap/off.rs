@@ -1,5 +1,8 @@
 //! The end of a device's use: everything comes back, or nothing is lost.
 
+use faultless_mm::MemoryObject;
+use faultless_soft::Options;
+
 use super::*;
 
 /// A test with a device that is given to the machine by itself, and can be added again.
@@ -56,8 +59,7 @@ fn all_pages_come_back_and_the_device_can_be_used_again() {
         assert_eq!(store.used(), 0);
         assert_eq!(on(), Ok(0));
         page_out(space, 0, 100);
-        // All but those that a fork has marked as shared.
-        assert_eq!((store.used(), memory.swap_usage()), (60, (SLOTS, 60)));
+        assert_eq!((store.used(), memory.swap_usage()), (100, (SLOTS, 100)));
         assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
         assert_eq!(on(), Ok(0));
     });
@@ -128,4 +130,49 @@ fn a_device_begins_and_ends_once() {
         assert_eq!(memory.swap_off(0, &|| Ok(())), Err(Errno::EINVAL));
         assert_eq!(on(), Ok(0));
     });
+}
+
+/// Pages of shared memory come back into their object.
+#[test]
+fn shared_memory_comes_back() {
+    const PAGES: u64 = 800;
+    let memory = Soft::start(Options {
+        cpus: 1,
+        memory: 8 << 20,
+        check: true,
+        reclaims: true,
+        ..Options::default()
+    })
+    .unwrap();
+    let store = swap_on(memory);
+    let before = available(memory);
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::Speculative)).unwrap();
+    SoftCpu::run(&space, 0, |cpu| {
+        let object = MemoryObject::new(memory, PAGES * PAGE, None, 0).unwrap();
+        let opened = Opened {
+            store: Ok(&object),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let how = flags::SHARED | flags::FIXED;
+        assert_eq!(
+            space.mmap_object(AT, PAGES * PAGE, RW, how, &opened),
+            Ok(AT)
+        );
+        (0..PAGES).for_each(|number| cpu.store(page(number), number + 1).unwrap());
+        let (other, pages) = (AT + (1 << 30), 1800);
+        let how = ANON | flags::NORESERVE;
+        assert_eq!(space.mmap(other, pages * PAGE, RW, how), Ok(other));
+        for round in 0..4 {
+            (0..pages).for_each(|page| cpu.store(other + page * PAGE, round).unwrap());
+        }
+        assert_eq!(space.munmap(other, pages * PAGE), Ok(()));
+        assert!(store.used() > 100, "{} pages are out", store.used());
+        assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
+        assert_eq!(store.used(), 0);
+        sound(&[&space]);
+        (0..PAGES).for_each(|number| assert_eq!(cpu.load(page(number)), Ok(number + 1)));
+    });
+    verify_and_destroy(space, before);
 }

@@ -1,0 +1,116 @@
+//! Reclaim as memory becomes short: in the background, and by what needs memory itself.
+//!
+//! * The source of frames says how many are missing ([`FrameSource::missing`]). A thread of the port calls
+//!   [`Memory::reclaim_in_background`] when the source wakes it, and frees so many (Linux: `kswapd`).
+//! * A fault that finds no frame frees a batch itself, with nothing held, and tries again (*direct reclaim*). It fails
+//!   only when several rounds of the sweep have freed nothing.
+//! * Pages of files and of address spaces are swept in turn. Without a free slot only files are.
+//!
+//! *Writes*: what the sweep and page-out write; this CPU's counters.
+
+use faultless_frames::FrameSource;
+use faultless_sync::cond_resched;
+use faultless_trace::Counter;
+
+use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::reclaim::object::sweep_objects;
+use crate::reclaim::page_out::{Batch, write};
+use crate::reclaim::sweep::{Swept, sweep};
+use crate::rmap::claims::Places;
+use crate::tune::SWEEP_ROUNDS;
+
+/// What reclaims.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Background,
+    Direct,
+}
+
+impl By {
+    /// The counters of pages seen, and of pages freed.
+    fn counters(self) -> (Counter, Counter) {
+        match self {
+            By::Background => (Counter::ScanBackground, Counter::StealBackground),
+            By::Direct => (Counter::ScanDirect, Counter::StealDirect),
+        }
+    }
+}
+
+/// How far the sweeps have gone without result, by ends that they have reached.
+#[derive(Default)]
+struct Fruitless {
+    spaces: u64,
+    objects: u64,
+}
+
+impl<M: Machine> Memory<M> {
+    /// Frees frames until the source misses none, or none can be freed. Lets other threads run in between. Returns how
+    /// many it has freed. The caller holds nothing.
+    pub fn reclaim_in_background(&'static self) -> u64 {
+        let (mut freed, mut fruitless) = (0, Fruitless::default());
+        while self.machine().frames().missing() > 0 {
+            let Some(more) = self.reclaim_batch(By::Background, &mut fruitless) else {
+                break;
+            };
+            freed += more;
+            cond_resched(self.machine());
+        }
+        freed
+    }
+
+    /// Frees some frames, for an allocation that has found none. Returns whether it has. The caller holds nothing.
+    #[cold]
+    pub fn reclaim_some(&'static self) -> bool {
+        if self.machine().frames().missing() == 0 {
+            // Something else than memory is short.
+            return false;
+        }
+        let mut fruitless = Fruitless::default();
+        while !self.machine().fatal_signal_pending() {
+            match self.reclaim_batch(By::Direct, &mut fruitless) {
+                Some(0) => cond_resched(self.machine()),
+                Some(_) => return true,
+                None => break,
+            }
+        }
+        false
+    }
+
+    /// Frees the frames of a batch of pages. Returns how many; `None` when it is in vain.
+    fn reclaim_batch(&'static self, by: By, fruitless: &mut Fruitless) -> Option<u64> {
+        let source = self.machine().frames();
+        let places = source.allocate_reserved(self.machine().cpu()).ok()?;
+        let places = Places::new(self, places);
+        let mut batch = Batch::new(0);
+        let of_objects = sweep_objects(self, &places, &mut batch);
+        let (slots, used) = self.swap_usage();
+        let mut spaces = self.keep_spaces();
+        let count = spaces.count();
+        let of_spaces = match used < slots {
+            true => sweep(&mut spaces, &places, &mut batch),
+            // Without a slot, only pages that the program does not need could leave, and they are found faster.
+            false => Swept {
+                ends: count,
+                ..Swept::default()
+            },
+        };
+        drop(spaces);
+        drop(places);
+        let freed = write(self, &batch).freed;
+        let counters = self.this_cpu().counters();
+        let (scanned, stolen) = by.counters();
+        counters.add(scanned, of_objects.seen + of_spaces.seen);
+        counters.add(stolen, freed);
+        counters.add(Counter::Deactivate, of_objects.aged + of_spaces.aged);
+        if freed > 0 {
+            *fruitless = Fruitless::default();
+            return Some(freed);
+        }
+        fruitless.spaces += of_spaces.ends;
+        fruitless.objects += of_objects.ends;
+        let goes_on = fruitless.spaces < SWEEP_ROUNDS * count
+            || fruitless.objects < SWEEP_ROUNDS * self.count_objects();
+        goes_on.then_some(0)
+    }
+}
