@@ -28,16 +28,19 @@ pub enum SwapDevice {
     Zram,
     /// Memory, without compression.
     Ram,
+    /// A file of the host, which the machine has as a disk.
+    Disk,
 }
 
 impl SwapDevice {
-    const ALL: [SwapDevice; 2] = [SwapDevice::Zram, SwapDevice::Ram];
+    const ALL: [SwapDevice; 3] = [SwapDevice::Zram, SwapDevice::Ram, SwapDevice::Disk];
 
     /// Its name in options and files.
     pub const fn name(self) -> &'static str {
         match self {
             SwapDevice::Zram => "zram",
             SwapDevice::Ram => "ram",
+            SwapDevice::Disk => "disk",
         }
     }
 }
@@ -58,7 +61,7 @@ impl FromStr for Swap {
             Some((size, name)) => {
                 let named = |device: &SwapDevice| device.name() == name;
                 let device = SwapDevice::ALL.into_iter().find(named);
-                let unknown = || format!("there is no swap '{name}': it is zram or ram");
+                let unknown = || format!("there is no swap '{name}': it is zram, ram or disk");
                 (size, device.with_context(unknown)?)
             }
         };
@@ -91,6 +94,7 @@ mod tests {
             ("512M", "512M:zram"),
             ("1G:zram", "1G:zram"),
             ("1048576:ram", "1M:ram"),
+            ("1G:disk", "1G:disk"),
         ] {
             let swap: Swap = text.parse().unwrap();
             assert_eq!(swap.to_string(), shown, "{text}");
@@ -108,9 +112,9 @@ mod tests {
             ("", "not a size"),
             ("lots", "not a size"),
             (":zram", "not a size"),
-            ("512M:", "zram or ram"),
-            ("512M:floppy", "zram or ram"),
-            ("512M:zram:", "zram or ram"),
+            ("512M:", "zram, ram or disk"),
+            ("512M:floppy", "zram, ram or disk"),
+            ("512M:zram:", "zram, ram or disk"),
             ("4K", "1M to 32G"),
             ("99999G", "1M to 32G"),
             ("99999999999G", "too large"),

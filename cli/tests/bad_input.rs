@@ -93,7 +93,7 @@ fn options() {
         (&["compare", "--swap", "4K", "--", "forceswap"], "1M to 32G"),
         (
             &["compare", "--swap", "1M:tape", "--", "forceswap"],
-            "zram or ram",
+            "zram, ram or disk",
         ),
         (&["compare", "--swap", "1M", "--suite"], "--suite"),
         (&["compare", "--quick", "--", "ebizzy"], "--suite"),

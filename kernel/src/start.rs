@@ -51,6 +51,7 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
     }
     serial::find();
     window::find();
+    swap::virtio::find(&mut frames);
     for number in 1..apic_ids.len() {
         gdt::prepare(number as u32, &mut frames);
     }
@@ -97,11 +98,12 @@ extern "C" fn run() -> ! {
             percpu::count()
         ));
     }
+    // Its node is made with the others.
+    swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
     if files::begin().is_err() {
         refuse(format_args!("{TOO_LITTLE}"));
     }
     trace::begin(&run.record).unwrap_or_else(|error| refuse(format_args!("{error}")));
-    swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
     heap::failing::begin(run.heap_fail);
     verify::begin(run.verify).unwrap_or_else(|error| refuse(format_args!("{error}")));
     exec::first::begin(run);

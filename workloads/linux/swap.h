@@ -87,23 +87,33 @@ static void make_swap(const char *device, uint64_t bytes)
     close(file);
 }
 
-// `swap` is KIND:BYTES, in which KIND is `zram` or `ram`.
+// Waits until a disk is there: its driver looks for it in the background.
+static void wait_for_disk(const char *device)
+{
+    for (int i = 0; i < 1000 && access(device, F_OK) != 0; i++)
+        usleep(10000);
+}
+
+// `swap` is KIND:BYTES, in which KIND is `zram`, `ram` or `disk`. A disk has its header.
 static void set_up_swap(const char *swap)
 {
     const char *colon = strchr(swap, ':');
-    bool zram = strncmp(swap, "zram:", 5) == 0;
+    bool zram = strncmp(swap, "zram:", 5) == 0, ram = strncmp(swap, "ram:", 4) == 0;
     uint64_t bytes = colon == NULL ? 0 : strtoull(colon + 1, NULL, 10);
-    const char *device = zram ? "/dev/zram0" : "/dev/ram0";
+    const char *device = zram ? "/dev/zram0" : ram ? "/dev/ram0" : "/dev/vda";
 
     errno = EINVAL;
-    if (bytes < 2 * SWAP_PAGE || (!zram && strncmp(swap, "ram:", 4) != 0))
+    if (bytes < 2 * SWAP_PAGE || (!zram && !ram && strncmp(swap, "disk:", 5) != 0))
         give_up("swap");
     load_modules(bytes);
     if (zram) {
         write_setting("/sys/block/zram0/comp_algorithm", "lz4");
         write_setting("/sys/block/zram0/disksize", colon + 1);
     }
-    make_swap(device, bytes);
+    if (zram || ram)
+        make_swap(device, bytes);
+    else
+        wait_for_disk(device);
     if (swapon(device, 0) != 0)
         give_up("swapon");
     // A fault reads the page that it needs, and none beside it.

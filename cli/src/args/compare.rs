@@ -37,7 +37,8 @@ Examples:
     mut_arg("cpus", |arg| arg.help("Number of CPUs of each machine").default_value("1")),
     mut_arg("memory", |arg| arg.help("Memory of each machine: bytes, or with K, M or G")),
     mut_arg("swap", |arg| arg.conflicts_with("suite").help("Give each machine swap of this size, in compressed \
-        memory (LZ4; in Linux zram); 'SIZE:ram': in memory without compression (in Linux brd)")),
+        memory (LZ4; in Linux zram); 'SIZE:ram': in memory without compression (in Linux brd); \
+        'SIZE:disk': on a disk, a file of the host")),
     mut_arg("timeout", |arg| arg.help("Stop a run after this many seconds").default_value("600")),
 )]
 pub struct CompareArguments {

@@ -16,6 +16,7 @@ const fn of(device: SwapDevice) -> &'static [&'static str] {
     match device {
         SwapDevice::Zram => &["zsmalloc", "lz4_compress", "zram"],
         SwapDevice::Ram => &["brd"],
+        SwapDevice::Disk => &["virtio_blk"],
     }
 }
 

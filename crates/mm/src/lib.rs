@@ -126,6 +126,7 @@ pub use reclaim::compact::Evacuated;
 pub use rmap::claims::NotMoved;
 pub use rmap::migrate::Mover;
 pub use space::{AddressSpace, OwnedSpace};
+pub use swap::SwapUsage;
 pub use tree::account::VmStats;
 pub use tree::mapping::{
     Attributes, Flags, Huge, Locked, Mapping, ObjectRef, Reading, SoftDirtyEpoch,

@@ -159,6 +159,10 @@ pub enum Mutant {
     HoldersOfFirstLook,
     /// A swap slot is free before its content is discarded.
     SlotFreedBeforeDiscard,
+    /// A fault takes the frame of a page that a swap device did not take, though another entry needs it.
+    KeptFrameShared,
+    /// A page-out takes a slot of a swap device that leaves.
+    LeavingDeviceUsed,
     /// The uses of a swap slot are lowered without ordering of what was read through them.
     UsesRelaxed,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.

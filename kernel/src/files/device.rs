@@ -1,10 +1,11 @@
-//! Character devices: the content of `/dev`.
+//! Devices: the content of `/dev`.
 
 use super::copy::{fill, gather};
 use super::{hpet, input, stream};
 use crate::arch::random;
 use crate::console;
-use crate::errno::{Answer, EINVAL, EIO, ENOSPC, Errno};
+use crate::errno::{Answer, EINVAL, EIO, ENOSPC, ENXIO, Errno};
+use crate::swap;
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub enum Device {
     Terminal(u32),
     /// `/dev/hpet`: the machine's timer.
     Timer,
+    /// A disk: programs can only swap to it.
+    Disk(swap::Kind),
 }
 
 /// Fills a buffer with random bytes.
@@ -38,7 +41,15 @@ impl Device {
         ("tty", Self::Terminal(0)),
         ("console", Self::Terminal(1)),
         ("hpet", Self::Timer),
+        (swap::Kind::Zram.node(), Self::Disk(swap::Kind::Zram)),
+        (swap::Kind::Ram.node(), Self::Disk(swap::Kind::Ram)),
+        (swap::Kind::Virtio.node(), Self::Disk(swap::Kind::Virtio)),
     ];
+
+    /// Whether it is a block device.
+    pub fn is_block(self) -> bool {
+        matches!(self, Self::Disk(_))
+    }
 
     /// Its major and minor number, as on Linux.
     pub fn number(self) -> (u32, u32) {
@@ -49,6 +60,7 @@ impl Device {
             Self::Random(minor) => (1, minor),
             Self::Terminal(minor) => (5, minor),
             Self::Timer => (10, 228),
+            Self::Disk(kind) => (kind.major(), 0),
         }
     }
 
@@ -56,22 +68,28 @@ impl Device {
     pub fn permissions(self) -> u32 {
         match self {
             Self::Terminal(1) | Self::Timer => 0o600,
+            Self::Disk(_) => 0o660,
             _ => 0o666,
         }
     }
 
     /// Whether the machine has it.
     pub fn is_there(self) -> bool {
-        self != Self::Timer || hpet::device().is_some()
+        match self {
+            Self::Timer => hpet::device().is_some(),
+            Self::Disk(kind) => swap::has(kind),
+            _ => true,
+        }
     }
 
     /// Checks that it can be opened this way.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL`; `ENXIO` for a disk.
     pub fn check(self, writes: bool) -> Result<(), Errno> {
         match self {
             Self::Timer if writes => Err(EINVAL),
+            Self::Disk(_) => Err(ENXIO),
             _ => Ok(()),
         }
     }
@@ -82,8 +100,8 @@ impl Device {
             Self::Zero | Self::Full => fill(to, length, |chunk| chunk.fill(0)),
             Self::Random(_) => fill(to, length, randomise),
             Self::Terminal(_) => input::read(to, length, wait),
-            // No interrupt was asked for.
-            Self::Timer => Err(EIO),
+            // No interrupt was asked for, and a disk is never open.
+            Self::Timer | Self::Disk(_) => Err(EIO),
         }
     }
 
@@ -94,7 +112,7 @@ impl Device {
             // Linux stirs in what is written; the generator here does not need it.
             Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
             Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
-            Self::Timer => Err(EINVAL),
+            Self::Timer | Self::Disk(_) => Err(EINVAL),
         }
     }
 }

@@ -156,6 +156,7 @@ impl Inode {
             // As Linux's tmpfs: 20 bytes for each entry.
             Body::Directory(directory) => (linux::S_IFDIR, 20 * (directory.length() as u64 + 2), 0),
             Body::Link(target) => (linux::S_IFLNK, target.len() as u64, 0),
+            Body::Device(device) if device.is_block() => (linux::S_IFBLK, 0, 0),
             Body::Device(_) => (linux::S_IFCHR, 0, 0),
         };
         let device = match &self.body {

@@ -194,6 +194,8 @@ pub enum Purpose {
     Stack,
     Pipe,
     Trace,
+    /// Shared with a disk.
+    Disk,
 }
 
 fn mark(frame: Frame, purpose: Purpose) {
@@ -218,6 +220,11 @@ pub fn allocate_block(order: u32, purpose: Purpose) -> Option<u64> {
     let block = timer::without_naps(|| frames.allocate_block(order)).ok()?;
     (block.0..block.0 + (1 << order)).for_each(|frame| mark(Frame(frame), purpose));
     Some(block.0 << 12)
+}
+
+/// Frees a block of [`allocate_block`].
+pub fn free_block(physical: u64, order: u32) {
+    (0..1 << order).for_each(|number| free(physical + (number << 12)));
 }
 
 /// Frees a frame of [`allocate_zeroed`].

@@ -1,12 +1,19 @@
 //! The disks that pages are swapped out to.
 //!
-//! `swap=KIND:BYTES` in the run file makes a disk, and its use begins before the first program.
+//! `swap=KIND:BYTES` in the run file makes a disk, and its use begins before the first program. Programs end it and
+//! begin it again by `swapoff` and `swapon` ([`call`]).
 //!
+//! * `call`: the system calls.
 //! * `disk`: the kinds of disks.
+//! * `header`: what `mkswap` writes.
+//! * `virtio`: a disk of the host.
 
+pub mod call;
 mod disk;
+mod header;
+pub mod virtio;
 
-use faultless_mm::{Frame, PAGE_SIZE};
+use faultless_mm::{Frame, PAGE_SIZE, SwapUsage};
 use faultless_swap::SwapMachine;
 use faultless_sync::Cpu;
 
@@ -16,6 +23,7 @@ use crate::sync::Once;
 use disk::Disk;
 pub use disk::Kind;
 
+/// The machine's disk.
 static DISK: Once<&'static Disk> = Once::new();
 
 /// The disk that a run asks for.
@@ -46,11 +54,30 @@ pub fn begin(wanted: Option<Wanted>) -> Result<(), &'static str> {
         return Ok(());
     };
     let disk = Disk::make(kind, bytes)?;
-    machine::memory()
-        .swap_on(disk.device(), disk.caches())
+    disk.check_header()?;
+    disk.turn_on(None)
         .map_err(|_| "there is too little memory for the slots of the swap device")?;
     DISK.set(disk);
     reclaim::begin().map_err(|_| "there is too little memory for the thread that reclaims")
+}
+
+/// The machine's disk, if it is of this kind.
+fn disk_of(kind: Kind) -> Option<&'static Disk> {
+    DISK.try_get().copied().filter(|disk| disk.kind() == kind)
+}
+
+/// Whether the machine has a disk of a kind.
+pub fn has(kind: Kind) -> bool {
+    disk_of(kind).is_some()
+}
+
+/// Calls `visit` with each disk in use.
+pub fn for_each(visit: &mut dyn FnMut(Kind, SwapUsage)) {
+    machine::memory().for_each_swap(&mut |usage| {
+        if let Some(disk) = DISK.try_get() {
+            visit(disk.kind(), usage);
+        }
+    });
 }
 
 /// Calls `visit` with every frame of the disks, for the verifier.

@@ -33,6 +33,7 @@ use crate::errno::{Answer, ENOSYS, EPERM, to_register};
 use crate::exec::execve;
 use crate::process::{current as current_process, end};
 use crate::ptrace::{self, call as stops};
+use crate::swap::call as swap;
 use crate::{futex, sched};
 
 /// The result for the entry code, in `rax` and `rdx`.
@@ -167,6 +168,8 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_remap_file_pages => remap::remap_file_pages(a, b, c, d, e),
         nr::__NR_msync => memory::msync(a, b, c),
         nr::__NR_mincore => memory::mincore(a, b, c),
+        nr::__NR_swapon => swap::swapon(a, b),
+        nr::__NR_swapoff => swap::swapoff(a),
         nr::__NR_madvise => memory::madvise(a, b, c),
         nr::__NR_mlock => memory::mlock(a, b),
         nr::__NR_mlock2 => memory::mlock2(a, b, c),

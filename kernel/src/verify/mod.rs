@@ -199,7 +199,7 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
 
 /// Enters the kernel's own frames in the frame audit.
 fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
-    for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
+    for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace, Purpose::Disk] {
         audit.enter_all_of_port(purpose as u32);
     }
     let mut entered = Ok(());

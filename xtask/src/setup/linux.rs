@@ -23,11 +23,12 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// The modules to keep: those for swap. A series that lacks one does not need it.
-const MODULES: [&str; 6] = [
+const MODULES: [&str; 7] = [
     "brd",
     "lz4",
     "lz4_compress",
     "lz4hc_compress",
+    "virtio_blk",
     "zram",
     "zsmalloc",
 ];
@@ -69,7 +70,7 @@ pub fn provide_modules(layout: &Layout, name: &str) -> Result<(), Refusal> {
     let series = find_series(name)?;
     let folder = layout.linux().join(name);
     // Without a kernel its own refusal has been reported.
-    if folder.join("modules").is_dir() || !folder.join("vmlinuz").is_file() {
+    if has_all_modules(&folder.join("modules")) || !folder.join("vmlinuz").is_file() {
         return Ok(());
     }
     let version = fs::read_to_string(folder.join("version")).unwrap_or_default();
@@ -80,6 +81,16 @@ pub fn provide_modules(layout: &Layout, name: &str) -> Result<(), Refusal> {
              modules"
         ))
     })
+}
+
+/// Whether a folder has the modules that every series has.
+fn has_all_modules(folder: &Path) -> bool {
+    let has = |name: &str| {
+        let ends = ["ko", "ko.xz"].iter();
+        ends.map(|end| folder.join(format!("{name}.{end}")))
+            .any(|file| file.is_file())
+    };
+    ["brd", "virtio_blk", "zram"].into_iter().all(has)
 }
 
 fn find_series(name: &str) -> Result<&'static Series, Refusal> {
@@ -257,6 +268,8 @@ fn place(part: &Path, folder: &Path, package: &Package) -> Result<(), Refusal> {
 fn place_modules(part: &Path, folder: &Path, package: &Package) -> Result<(), Refusal> {
     let release = package.name.trim_start_matches("linux-image-");
     let made = part.join("modules");
+    // An earlier version of this command has kept fewer.
+    let _ = fs::remove_dir_all(folder.join("modules"));
     keep_modules(part, release, &made)
         .and_then(|()| fs::rename(&made, folder.join("modules")))
         .map_err(|error| cannot_write(folder, &error))

@@ -14,6 +14,7 @@ mod output;
 mod packing;
 mod pieces;
 pub mod qemu;
+mod swap_file;
 mod tail;
 
 use std::ffi::OsString;
@@ -196,7 +197,9 @@ impl System {
             Some(_) => Some(GuestMemory::new(request.memory)?),
             None => None,
         };
-        let options = self.options();
+        let mut options = self.options();
+        let disk = swap_file::make(request.swap, folder.path())?;
+        options.extend(disk.iter().flat_map(|file| swap_file::options(file)));
         let memory_file = memory.as_ref();
         let qemu = Qemu::start(request, &self.kernel, &image, memory_file, &ports, &options)?;
         let wait = || qemu.wait(request.timeout);

@@ -6,6 +6,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Entry, Frame, SwapEntry, Value};
+use faultless_swap::NotAdded;
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
@@ -25,6 +26,8 @@ enum Read {
     No,
     Yes,
     Failed,
+    /// It need not be: the page is in this frame, and no other entry names the slot.
+    Kept(Frame),
 }
 
 /// The frame that a fault holds, and what it waits for.
@@ -39,6 +42,8 @@ pub(crate) struct FaultState<M: Machine, N> {
     slot: Option<HeldSlot>,
     /// Whether the frame holds the page of that slot.
     read: Read,
+    /// Whether the page is copied, though it is in memory: its frame is needed by others.
+    copies_kept: bool,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
     /// The trace of the fault.
@@ -57,6 +62,7 @@ impl<M: Machine, N> FaultState<M, N> {
             missing: None,
             slot: None,
             read: Read::No,
+            copies_kept: false,
             has_waited: false,
         }
     }
@@ -158,12 +164,18 @@ impl<M: Machine, N> FaultState<M, N> {
         if self.slot.as_ref().is_some_and(is_same) {
             return match self.read {
                 Read::Yes => Ok(self.frame),
+                Read::Kept(frame) => Ok(Some(frame)),
                 Read::Failed => Ok(None),
                 Read::No => Err(Retry::Wait(Blocker::Swap)),
             };
         }
         self.forget_slot();
-        let slot = self.memory.hold_slot(swapped).ok_or(Retry::EntryClaimed)?;
+        let slot = match self.memory.hold_slot(swapped) {
+            Ok(slot) => slot,
+            Err(NotAdded::Free) => return Err(Retry::EntryClaimed),
+            // More than a billion entries name the slot.
+            Err(NotAdded::TooMany) => return Ok(None),
+        };
         // The slot may have been freed, and allocated again, before it was held. If the entry names it now, it has a
         // use of its own: its page is written, or being written.
         if entry.load() != value {
@@ -174,16 +186,47 @@ impl<M: Machine, N> FaultState<M, N> {
         Err(Retry::Wait(Blocker::Swap))
     }
 
+    /// Whether the swapped page is not a copy, but the frame in which it was kept.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self.read, Read::Kept(_))
+    }
+
+    /// Takes the frame away in which the swapped page was kept. The entry is claimed. If another entry or fault needs
+    /// the frame, the next try copies it.
+    pub(crate) fn take_kept(&mut self) -> Result<(), Retry> {
+        let is_taken = self
+            .slot
+            .as_ref()
+            .is_some_and(|slot| self.memory.take_kept(slot));
+        if is_taken {
+            return Ok(());
+        }
+        (self.read, self.copies_kept) = (Read::No, true);
+        Err(Retry::EntryClaimed)
+    }
+
     /// Records that the frame, with a swapped page, now belongs to an entry.
     pub(crate) fn swapped_page_used(&mut self) {
-        self.page_used();
+        // A frame that was kept is not the one that is held here.
+        if !self.is_kept() {
+            self.page_used();
+        }
+        self.read = Read::No;
         self.forget_slot();
     }
 
-    /// Reads the page of the slot that the last try needed. Returns how the fault ends without memory.
+    /// Finds the page of the slot that the last try needed, and reads it if it is on the device. Returns how the fault
+    /// ends without memory.
     #[cold]
     pub(crate) fn read_swapped(&mut self) -> Option<Outcome> {
         let slot = self.slot.as_ref()?;
+        if let Some(kept) = self.memory.await_write(slot)
+            && !self.copies_kept
+            && self.memory.is_used_by_one(slot)
+        {
+            self.read = Read::Kept(kept);
+            return None;
+        }
         let allocate = || self.memory.allocate_frame_to_fill().ok();
         let Some(frame) = self.frame.or_else(allocate) else {
             return Some(Outcome::OutOfMemory);

@@ -16,11 +16,58 @@ use faultless_sync::atomic::Ordering;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::object::radix::{PageSlot, Slot, SwapPlace};
-use crate::object::{MemoryObject, WaitKind};
+use crate::object::{MemoryObject, ObjectInner, WaitKind};
 use crate::swap::HeldSlot;
 
+impl<M: Machine> Memory<M> {
+    /// Returns the object with the lowest number above this one. A newer object has a higher number.
+    pub(crate) fn object_after(&'static self, id: u64) -> Option<MemoryObject<M>> {
+        let list = self.objects.lock(self.machine());
+        let mut after = id;
+        loop {
+            let mut lowest: Option<&ObjectInner> = None;
+            // SAFETY: under the lock, and objects stay in the list until they are freed.
+            let mut next = unsafe { list.first() };
+            while let Some(hook) = next {
+                // SAFETY: as above.
+                let object = unsafe { ObjectInner::of(hook) };
+                if object.id > after && lowest.is_none_or(|lowest| object.id < lowest.id) {
+                    lowest = Some(object);
+                }
+                // SAFETY: as above.
+                next = unsafe { list.next(hook) };
+            }
+            let object = lowest?;
+            if object.try_hold() {
+                return Some(MemoryObject {
+                    memory: self,
+                    cache: object.into(),
+                });
+            }
+            // It is being freed.
+            after = object.id;
+        }
+    }
+}
+
 impl<M: Machine> MemoryObject<M> {
+    /// Returns the first page from `index` on that is on a device.
+    pub(crate) fn next_on(&self, device: u32, index: u64) -> Option<u64> {
+        let mut at = index;
+        loop {
+            let index = self.next(at)?;
+            let slot = self.cache().pages.find(index).map(Slot::load);
+            match slot {
+                Some(PageSlot::Swapped(place)) if place.entry().device == device => {
+                    return Some(index);
+                }
+                _ => at = index.checked_add(1)?,
+            }
+        }
+    }
+
     /// Brings the page `index` back, unless another thread does.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
-use crate::rmap::anon::leave_list;
+use crate::rmap::anon::{await_visits, leave_list};
 use crate::rmap::file::leave_objects;
 use crate::space::OwnedSpace;
 use crate::tree::{Run, Tree};
@@ -30,6 +30,7 @@ impl<M: Machine> OwnedSpace<M> {
         // migrations.
         leave_objects(&self);
         leave_list(&self);
+        await_visits(&self);
         let end = self.layout().end.div_ceil(PAGE_SIZE);
         let counted = self.resident();
         let mut mapped = Mapped::of(self.tree());

@@ -25,6 +25,7 @@ mod munmap;
 mod pagemap;
 mod populate;
 mod rss;
+mod swap_off;
 mod usage;
 
 pub use clear_refs::AgingMode;

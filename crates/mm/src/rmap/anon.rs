@@ -20,6 +20,7 @@
 
 use core::marker::PhantomData;
 use core::mem::offset_of;
+use core::ops::Deref;
 
 use faultless_sync::SpinGuard;
 
@@ -44,6 +45,55 @@ pub(crate) fn leave_list<M: Machine>(space: &AddressSpace<M>) {
         space.place.is_listed.set(0);
         // SAFETY: it is in the list.
         unsafe { list.remove(&space.place.hook) };
+    }
+}
+
+/// Waits for the walks that are in a space that has left the list ([`Visit`]).
+pub(crate) fn await_visits<M: Machine>(space: &AddressSpace<M>) {
+    let memory = space.memory();
+    let walkers = &space.place.walkers;
+    walkers.wait_on(&memory.visits_over, memory.machine());
+}
+
+/// A space that a walk through all spaces is in. It stays as long as this.
+pub(crate) struct Visit<M: Machine>(&'static AddressSpace<M>);
+
+impl<M: Machine> Deref for Visit<M> {
+    type Target = AddressSpace<M>;
+
+    fn deref(&self) -> &AddressSpace<M> {
+        self.0
+    }
+}
+
+impl<M: Machine> Drop for Visit<M> {
+    fn drop(&mut self) {
+        let memory = self.0.memory();
+        // From here on the space may be freed, so its owner parks on a word that is not its own.
+        let walkers = &self.0.place.walkers;
+        walkers.leave_for(&memory.visits_over, memory.machine());
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Goes to the space with the lowest number above this one, with no lock held. A space that a fork adds meanwhile
+    /// has a higher number than all others.
+    pub(crate) fn visit_after(&'static self, number: u64) -> Option<Visit<M>> {
+        let spaces = self.keep_spaces();
+        let mut next: Option<&AddressSpace<M>> = None;
+        let _ = spaces.try_for_each(|space| {
+            let is_lower = next.is_none_or(|next| space.number() < next.number());
+            if space.number() > number && is_lower {
+                // SAFETY: the space stays as long as the list is locked, and then waits for the walk that is counted
+                // below.
+                next = unsafe { AddressSpace::at(space.expose()) };
+            }
+            Ok::<(), ()>(())
+        });
+        let next = next?;
+        next.place.walkers.enter();
+        // SAFETY: as above.
+        unsafe { AddressSpace::at(next.expose()) }.map(Visit)
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct SpaceLink {
     pub(crate) hand: Local,
     /// Walks of an object's mappings that are in this space ([`crate::rmap::file`]).
     pub(crate) visitors: WaitGroup,
+    /// Walks through all spaces that are in this one ([`crate::rmap::anon`]).
+    pub(crate) walkers: WaitGroup,
 }
 
 impl SpaceLink {
@@ -71,6 +73,7 @@ impl SpaceLink {
             family: Local::new(id),
             hand: Local::new(0),
             visitors: WaitGroup::new(),
+            walkers: WaitGroup::new(),
         }
     }
 }
@@ -100,6 +103,11 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) unsafe fn at<'a>(address: u64) -> Option<&'a Self> {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::with_exposed_provenance::<Self>(address as usize).as_ref() }
+    }
+
+    /// Whether the space has left the list of all spaces, because it ends: a walk that is in it leaves it.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.place.is_listed.get() == 0
     }
 
     /// Returns its number, never reused.

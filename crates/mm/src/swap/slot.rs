@@ -4,8 +4,9 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, SwapEntry};
-use faultless_swap::SlotPage;
-use faultless_sync::{Mutant, mutant};
+use faultless_swap::{NotAdded, SlotPage};
+use faultless_sync::atomic::Ordering;
+use faultless_sync::{Mutant, fence_after_rmw, mutant};
 
 use super::SwapArea;
 use crate::base::machine::Machine;
@@ -20,7 +21,11 @@ impl<M: Machine> Memory<M> {
     /// Allocates a slot for a page that is about to be written, with a use for its entry and one for the
     /// write.
     pub(crate) fn allocate_slot(&self) -> Option<SwapEntry> {
-        for (device, area) in (0..).zip(self.swap_areas()) {
+        // Acquire: pairs with the release in `set_order`.
+        let mut order = self.swap.order.load(Ordering::Acquire);
+        while let Some(device) = (order & 15).checked_sub(1) {
+            order >>= 4;
+            let area = self.swap_area(device)?;
             let Some(slot) = area.slots.allocate() else {
                 continue;
             };
@@ -31,7 +36,10 @@ impl<M: Machine> Memory<M> {
                 is_soft_dirty: true,
                 reports_writes: false,
             };
-            if area.slots.add_use(slot).is_ok() {
+            // A device that leaves sees the use that was added by a read-modify-write above, or is seen here.
+            fence_after_rmw();
+            let is_on = area.is_on() || mutant(Mutant::LeavingDeviceUsed);
+            if is_on && area.slots.add_use(slot).is_ok() {
                 return Some(entry);
             }
             self.drop_slot_use(&entry);
@@ -51,13 +59,19 @@ impl<M: Machine> Memory<M> {
         area.is_some_and(|area| area.slots.add_use(entry.slot).is_ok())
     }
 
-    /// Adds a use of the slot that an entry names, or named. `None`: the slot is free now.
-    pub(crate) fn hold_slot(&self, entry: &SwapEntry) -> Option<HeldSlot> {
-        let is_used = self.share_slot(entry);
-        if is_used && mutant(Mutant::SlotNotHeld) {
+    /// Adds a use of the slot that an entry names, or named.
+    ///
+    /// # Errors
+    /// The slot is free now, or has too many uses.
+    pub(crate) fn hold_slot(&self, entry: &SwapEntry) -> Result<HeldSlot, NotAdded> {
+        let area = self.swap_area(entry.device).ok_or(NotAdded::Free)?;
+        area.slots.add_use(entry.slot)?;
+        // Pairs with the barrier of a claim: see `take_kept`.
+        fence_after_rmw();
+        if mutant(Mutant::SlotNotHeld) {
             self.drop_slot_use(entry);
         }
-        is_used.then_some(HeldSlot { entry: *entry })
+        Ok(HeldSlot { entry: *entry })
     }
 
     /// Drops the use of a held slot.

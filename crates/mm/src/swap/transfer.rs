@@ -5,6 +5,7 @@
 use faultless_paging::{Frame, SwapEntry};
 use faultless_swap::{Page, SlotPage, SwapWrite};
 use faultless_sync::atomic::Ordering;
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
 use super::{HeldSlot, SwapArea};
@@ -70,27 +71,51 @@ impl<M: Machine> Memory<M> {
         self.machine().wake(&area.written, u32::MAX);
     }
 
-    /// Reads the page of a held slot, which an entry has named meanwhile, into a frame that only the caller uses.
-    /// Waits for the device, and for a write of the page.
+    /// Waits for the write of a held slot's page, which an entry has named meanwhile. Returns the frame in which the
+    /// page is, if the device did not take it.
+    pub(crate) fn await_write(&self, held: &HeldSlot) -> Option<Frame> {
+        let area = self.swap_area(held.entry.device)?;
+        loop {
+            // Acquire: pairs with the release in `end_writes`.
+            let seen = area.written.load(Ordering::Acquire);
+            match area.pages.get(held.entry.slot) {
+                // The page-out that has put the slot into the entry ends the wait.
+                SlotPage::NotWritten => self.machine().park(&area.written, seen),
+                SlotPage::Kept(kept) => return Some(kept),
+                SlotPage::Written => return None,
+            }
+        }
+    }
+
+    /// Whether a held slot has no other use than that of one entry. Of a page in a frame this may change, until the
+    /// entry is claimed.
+    pub(crate) fn is_used_by_one(&self, held: &HeldSlot) -> bool {
+        self.slot_uses(&held.entry) == 2
+    }
+
+    /// Takes the frame away in which a held slot's page was kept. The caller has claimed the entry, which was the only
+    /// other use at some moment before: returns whether it still is. A fault that has added a use meanwhile sees the
+    /// claim, and does not read the frame.
+    pub(crate) fn take_kept(&self, held: &HeldSlot) -> bool {
+        let is_alone = self.is_used_by_one(held);
+        if is_alone && let Some(area) = self.swap_area(held.entry.device) {
+            area.pages.set(held.entry.slot, SlotPage::NotWritten);
+        }
+        is_alone || mutant(Mutant::KeptFrameShared)
+    }
+
+    /// Reads the page of a held slot, which an entry or an object has named meanwhile, into a frame that only the caller
+    /// uses. Waits for the device, and for a write of the page.
     ///
     /// # Errors
     /// `EIO`: the device failed, or what it has is damaged.
     pub(crate) fn read_slot(&self, held: &HeldSlot, frame: Frame) -> Result<(), Errno> {
         let (machine, slot) = (self.machine(), held.entry.slot);
         let area = self.swap_area(held.entry.device).ok_or(Errno::EIO)?;
-        loop {
-            // Acquire: pairs with the release in `end_writes`.
-            let seen = area.written.load(Ordering::Acquire);
-            match area.pages.get(slot) {
-                // The page-out that has put the slot into the entry ends the wait.
-                SlotPage::NotWritten => machine.park(&area.written, seen),
-                // The frame stays until the last use of the slot has gone.
-                SlotPage::Kept(kept) => {
-                    machine.copy(kept, frame);
-                    return Ok(());
-                }
-                SlotPage::Written => break,
-            }
+        if let Some(kept) = self.await_write(held) {
+            // The frame stays until the last use of the slot has gone.
+            machine.copy(kept, frame);
+            return Ok(());
         }
         // SAFETY: the caller's frame.
         let page = unsafe { machine.pointer(frame).cast::<Page>().as_mut() };

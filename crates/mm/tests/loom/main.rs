@@ -58,4 +58,5 @@ mod ops {
     mod access;
     mod fork;
     mod remap;
+    mod swap_off;
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use faultless_mm::{DeviceError, Memory, PAGE_SIZE, SlotCache, SwapDevice};
+use faultless_mm::{DeviceError, Errno, Memory, PAGE_SIZE, SlotCache, SwapDevice};
 
 use super::machine::Model;
 
@@ -16,6 +16,7 @@ pub struct Store {
     memory: &'static Memory<Model>,
     slots: u64,
     words: Mutex<HashMap<u64, u64>>,
+    refuses: Mutex<bool>,
     caches: *mut [SlotCache],
 }
 
@@ -33,12 +34,27 @@ impl Store {
             memory,
             slots,
             words: Mutex::default(),
+            refuses: Mutex::default(),
             caches,
         }));
         // SAFETY: made above, and freed by `end`.
-        let number = memory.swap_on(store, unsafe { &*caches });
+        let number = memory.swap_on(store, unsafe { &*caches }, None);
         assert_eq!(number, Ok(0));
         store
+    }
+
+    /// Begins its use again, after that has ended.
+    ///
+    /// # Errors
+    /// `EBUSY`: it is in use.
+    pub fn begin_again(&'static self) -> Result<u32, Errno> {
+        // SAFETY: made in `begin`, and freed by `end`.
+        self.memory.swap_on(self, unsafe { &*self.caches }, None)
+    }
+
+    /// Refuses all writes from now on: pages stay in their frames.
+    pub fn refuse(&self) {
+        *self.refuses.lock().unwrap() = true;
     }
 
     /// Returns how many slots have a page.
@@ -69,6 +85,9 @@ impl SwapDevice for Store {
     fn write(&self, slot: u64, page: &Page) -> Result<(), DeviceError> {
         let machine = self.memory.machine();
         machine.step();
+        if *self.refuses.lock().unwrap() {
+            return Err(DeviceError::Full);
+        }
         let word = machine.word(machine.frame_at(NonNull::from(page).cast()));
         let before = self.words.lock().unwrap().insert(slot, word);
         assert_eq!(before, None, "a slot is written twice");

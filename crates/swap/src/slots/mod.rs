@@ -152,6 +152,16 @@ impl<M: SwapMachine> Slots<M> {
         self.count(slot).map_or(0, Uses::get)
     }
 
+    /// Whether no slot is used, or being freed. `pause` is called between clusters.
+    pub fn is_empty(&self, pause: &mut dyn FnMut()) -> bool {
+        // By the counts of slots alone: those of clusters and CPUs follow them.
+        (0..self.clusters.len() as u64).all(|cluster| {
+            pause();
+            let mut slots = self.slots_of(cluster);
+            slots.all(|slot| self.count(slot).is_none_or(Uses::is_free))
+        })
+    }
+
     /// Returns the first slot in use that is not below `from`: the walk of an operation that empties a device.
     pub fn next_used(&self, from: u64) -> Option<u64> {
         let mut slot = from;

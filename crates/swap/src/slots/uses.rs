@@ -58,6 +58,12 @@ impl Uses {
         }
     }
 
+    /// Whether the slot is free, and not being freed.
+    pub(super) fn is_free(&self) -> bool {
+        // Acquire: pairs with `free`. The discard of the content happened before.
+        self.0.load(Ordering::Acquire) == 0
+    }
+
     /// Allocates the slot if it is free.
     pub(super) fn take(&self) -> bool {
         // Acquire: pairs with `free`. The discard of the content happens before what the caller writes.

@@ -20,7 +20,7 @@ pub mod interrupts;
 pub mod io_apic;
 pub mod msr;
 pub mod paging;
-mod pci;
+pub mod pci;
 pub mod percpu;
 pub mod power;
 pub mod protection_keys;

@@ -1,4 +1,4 @@
-//! PCI configuration space, as far as it takes to find the command's window.
+//! PCI configuration space of bus 0.
 
 use x86_64::instructions::port::Port;
 
@@ -12,21 +12,31 @@ const BAR_2: u32 = 0x18;
 const BAR_3: u32 = 0x1c;
 const IS_64_BIT: u32 = 4;
 
-fn select(device: u32, register: u32) {
+fn select(device: u32, function: u32, register: u32) {
     // SAFETY: Chooses a register of a device on bus 0.
-    unsafe { Port::new(ADDRESS).write(1 << 31 | device << 11 | register) };
+    unsafe { Port::new(ADDRESS).write(1 << 31 | device << 11 | function << 8 | register) };
 }
 
-fn read(device: u32, register: u32) -> u32 {
-    select(device, register);
+/// Reads a register of a device's function; boot CPU only.
+pub fn read_function(device: u32, function: u32, register: u32) -> u32 {
+    select(device, function, register);
     // SAFETY: Reading configuration has no effect; without a device it reads as ones.
     unsafe { Port::new(DATA).read() }
 }
 
-fn write(device: u32, register: u32, value: u32) {
-    select(device, register);
-    // SAFETY: Only the command register of a device that is ours is written.
+/// Writes a register of a device's function; boot CPU only. The device is the caller's.
+pub fn write_function(device: u32, function: u32, register: u32, value: u32) {
+    select(device, function, register);
+    // SAFETY: The configuration of a device that nothing else uses.
     unsafe { Port::new(DATA).write(value) }
+}
+
+fn read(device: u32, register: u32) -> u32 {
+    read_function(device, 0, register)
+}
+
+fn write(device: u32, register: u32, value: u32) {
+    write_function(device, 0, register, value);
 }
 
 /// The address in the third base address register of a device, found by vendor and device number.

@@ -21,6 +21,7 @@ pub enum System {
     MemInfo,
     Release,
     Stat,
+    Swaps,
     Uptime,
     Uuid,
     Version,
@@ -41,6 +42,7 @@ impl System {
             Self::MemInfo => meminfo(text),
             Self::Release => text.line(format_args!("{}", identity::RELEASE)),
             Self::Stat => stat(text),
+            Self::Swaps => swaps(text),
             Self::Uptime => {
                 let hundredths = time::now() / 10_000_000;
                 let (seconds, rest) = (hundredths / 100, hundredths % 100);
@@ -102,6 +104,27 @@ fn stat(text: &mut Text) -> Result<(), Errno> {
     text.line(format_args!("btime {booted}"))?;
     text.line(format_args!("processes {}", processes::count()))?;
     text.line(format_args!("procs_running 1\nprocs_blocked 0"))
+}
+
+fn swaps(text: &mut Text) -> Result<(), Errno> {
+    text.line(format_args!(
+        "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority"
+    ))?;
+    let mut written = Ok(());
+    swap::for_each(&mut |kind, usage| {
+        let [size, used] = [usage.slots, usage.used].map(|pages| pages * 4);
+        // Columns of up to seven digits end in two tabs.
+        let tab = |number: u64| if number < 10_000_000 { "\t" } else { "" };
+        let line = format_args!(
+            "/dev/{:<35}partition\t{size}\t{}{used}\t{}{}",
+            kind.node(),
+            tab(size),
+            tab(used),
+            usage.priority
+        );
+        written = written.and_then(|()| text.line(line));
+    });
+    written
 }
 
 fn vmstat(text: &mut Text) -> Result<(), Errno> {

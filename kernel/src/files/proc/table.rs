@@ -33,6 +33,7 @@ pub const ROOT: &[Row] = &[
     ("mounts", Entry::Current(Current::Mounts)),
     ("self", Entry::Current(Current::Process)),
     ("stat", Entry::System(System::Stat)),
+    ("swaps", Entry::System(System::Swaps)),
     ("sys", Entry::Folder(Folder::Sys)),
     ("thread-self", Entry::Current(Current::Thread)),
     ("uptime", Entry::System(System::Uptime)),
@@ -70,13 +71,14 @@ const RANDOM: &[Row] = &[
     ("uuid", Entry::System(System::Uuid)),
 ];
 
-/// Linux's defaults; there is no swap, and there are no huge pages.
+/// Linux's defaults. Nothing is read ahead from swap, or swapped out by itself, and there are no huge pages.
 const MEMORY: &[Row] = &[
     ("max_map_count", Entry::Fixed("65530\n")),
     ("mmap_min_addr", Entry::Fixed("65536\n")),
     ("nr_hugepages", Entry::Fixed("0\n")),
     ("overcommit_memory", Entry::Fixed("0\n")),
     ("overcommit_ratio", Entry::Fixed("50\n")),
+    ("page-cluster", Entry::Fixed("0\n")),
     ("swappiness", Entry::Fixed("0\n")),
 ];
 

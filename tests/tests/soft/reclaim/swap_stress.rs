@@ -9,18 +9,21 @@ use faultless_soft::{Soft, SoftCpu};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{budget, machine};
 
-use super::swap::swap_on;
+use super::swap::{SLOTS, new_device};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 1 << 36;
 const PAGES: u64 = 64;
 const WRITERS: u64 = 2;
 
-/// Writers count up in pages of their own, beside a thread that swaps everything out and one that forks, each of
-/// whose children reads every page.
+/// Writers count up in pages of their own, beside a thread that swaps everything out, one that forks, and one that
+/// ends the use of the device and begins it again.
 fn counts_go_up(policy: Policy) {
-    let memory = machine(4, 32);
-    let store = swap_on(memory);
+    let memory = machine(5, 32);
+    let (store, caches) = new_device(memory, SLOTS);
+    SoftCpu::attend(memory, 0, || {
+        assert_eq!(memory.swap_on(store, caches, None), Ok(0));
+    });
     let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
     let space = SoftCpu::attend(memory, 0, || {
         let space = Soft::space(memory, policy).unwrap();
@@ -64,6 +67,15 @@ fn counts_go_up(policy: Policy) {
                     let child = cpu.space().fork().unwrap();
                     child.madvise(AT, PAGES * PAGE, advice::PAGEOUT).unwrap();
                     child.destroy();
+                }
+            });
+        });
+        scope.spawn(move || {
+            SoftCpu::attend(memory, WRITERS as u32 + 2, || {
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(memory.swap_off(0, &|| Ok(())), Ok(()));
+                    assert_eq!(store.used(), 0);
+                    assert_eq!(memory.swap_on(store, caches, None), Ok(0));
                 }
             });
         });

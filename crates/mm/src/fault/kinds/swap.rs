@@ -9,6 +9,8 @@
 //!   follows a read takes no fault, copies nothing and flushes nothing (*exclusive mark through swap*; Linux
 //!   since 5.19).
 //! * Where stores have to be noticed, because of soft-dirty bits, a read maps the page read-only.
+//! * A page that the device did not take is in a frame already. Where this entry alone names the slot, the frame itself
+//!   is published: a fault without free memory needs no second one.
 //! * The slot is freed with its last use, so that a page in memory has no copy on a device, and counts as
 //!   written.
 //!
@@ -43,9 +45,7 @@ impl<M: Machine> AddressSpace<M> {
             at.validate()?;
             return Ok(Outcome::Bus);
         };
-        // Unreachable until the entry is published (rule R7).
         let descriptor = self.machine().frames().descriptor(frame);
-        descriptor.set_anonymous(self.number(), page.0);
         let protection = at.vma.protection();
         let format = Self::FORMAT;
         let is_new = at
@@ -54,6 +54,11 @@ impl<M: Machine> AddressSpace<M> {
             .is_some_and(|attributes| self.is_new(attributes));
         let counts_written = access == Access::Write || swapped.is_soft_dirty || is_new;
         self.tables().transact(at, || {
+            if prepared.is_kept() {
+                prepared.take_kept()?;
+            }
+            // Unreachable until the entry is published (rule R7).
+            descriptor.set_anonymous(self.number(), page.0);
             let leaf = format.leaf_of(frame, protection.write && counts_written, protection, true);
             let leaf = match counts_written {
                 true => format.written(leaf),

@@ -22,10 +22,11 @@ pub(super) fn cool<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
         let value = entry.load();
         let is_only_here = |page: &Descriptor| page.map_count() == 1;
         // The count may change beside this, which makes the page no less cold for this space.
-        if format.is_present(value) && tables.counted(value).is_some_and(is_only_here) {
-            if let Some(before) = tables.clear_accessed(entry) {
-                tables.gather(before, page, &mut gather);
-            }
+        if format.is_present(value)
+            && tables.counted(value).is_some_and(is_only_here)
+            && let Some(before) = tables.clear_accessed(entry)
+        {
+            tables.gather(before, page, &mut gather);
         }
     });
     tables.flush(&mut gather);

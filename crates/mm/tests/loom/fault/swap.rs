@@ -77,3 +77,55 @@ fn beside_fork() {
         world.finish_with(vec![child]);
     });
 }
+
+/// A world with a page that the device did not take.
+fn kept() -> std::sync::Arc<World> {
+    let world = World::with_others(2, 1, Policy::Speculative);
+    world.swap(2).refuse();
+    world.map(0, 1, RW);
+    world.cpu().store(0, OLD).unwrap();
+    world.space().madvise(0, PAGE, advice::PAGEOUT).unwrap();
+    world
+}
+
+/// Both CPUs store to a page that the device did not take, and load it.
+#[test]
+fn a_kept_page_is_brought_back_once() {
+    explore(Some(3), || {
+        let world = kept();
+        let writer = world.run(1, |cpu| cpu.store(0, NEW).unwrap());
+        let seen = world.cpu().load(0).unwrap();
+        assert!(seen == OLD || seen == NEW, "{seen}");
+        writer.join().unwrap();
+        assert_eq!(world.cpu().load(0), Ok(NEW), "a store is lost");
+        world.finish();
+    });
+}
+
+/// A fork beside a store to such a page, which may take the frame. Both sides have the page.
+fn kept_beside_fork() {
+    explore(Some(3), || {
+        let world = kept();
+        let writer = world.run(1, |cpu| cpu.store(0, NEW).unwrap());
+        let child = world.space().fork().unwrap();
+        writer.join().unwrap();
+        assert_eq!(world.cpu().load(0), Ok(NEW), "a store is lost");
+        let child = std::sync::Arc::new(child);
+        let seen = world.run_in(&child, 2, |cpu| cpu.load(0).unwrap());
+        let seen = seen.join().unwrap();
+        assert!(seen == OLD || seen == NEW, "{seen}");
+        let child = std::sync::Arc::into_inner(child).unwrap();
+        world.finish_with(vec![child]);
+    });
+}
+
+#[test]
+fn a_kept_page_beside_fork() {
+    kept_beside_fork();
+}
+
+#[test]
+#[should_panic]
+fn broken_kept_frame_shared() {
+    with_flaw(Mutant::KeptFrameShared, kept_beside_fork);
+}

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
+use crate::model::{FIXED, Model, PAGE, Processor, RW, Store, World, explore_under};
 use faultless_mm::{
-    AgingMode, Cpu, FrameSource, MemoryObject, Mover, Opened, PROT_READ, Policy, Taken, advice,
-    flags, remap_flags,
+    AgingMode, Cpu, Errno, FrameSource, MemoryObject, Mover, Opened, PROT_READ, Policy, Taken,
+    advice, flags, remap_flags,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
@@ -24,6 +24,7 @@ const PLACES: [u64; 2] = [0, 44];
 struct File {
     store: MemoryObject<Model>,
     inode: Mutex<()>,
+    swap: &'static Store,
 }
 
 impl File {
@@ -39,6 +40,13 @@ impl File {
         let _ = cpu
             .space()
             .mmap_object(at, length, RW, how | flags::FIXED, &opened);
+    }
+
+    /// Ends the use of the swap device, and begins it again. Both may fail: other threads do the same.
+    fn end_swap(&self, cpu: &Processor<'_>) -> Result<(), Errno> {
+        let result = cpu.space().memory().swap_off(0, &|| Ok(()));
+        let _ = self.swap.begin_again();
+        result
     }
 
     fn shorten(&self, page: u64) {
@@ -110,6 +118,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
             Ok(())
         }
         16 => space.madvise(at, length, advice::DONTNEED),
+        26 if pages <= 2 => file.end_swap(cpu),
         26..=28 => space.madvise(at, length, advice::PAGEOUT),
         17 if one => space.madvise(at, length, advice::GUARD_INSTALL),
         17 => space.madvise(at, length, advice::FREE),
@@ -187,11 +196,11 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     world.map(first, PAGES / 2, RW);
     (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
     world.space().set_brk(40 * PAGE);
-    world.swap(12);
+    let swap = world.swap(12);
     let memory = world.space().memory();
     let store = MemoryObject::new(memory, File::PAGES * PAGE, None, 0).unwrap();
     let inode = Mutex::new(());
-    let file = Arc::new(File { store, inode });
+    let file = Arc::new(File { store, inode, swap });
     memory.machine().fail_one_in(failing);
     let others = [1, 2].map(|number| {
         let file = file.clone();
