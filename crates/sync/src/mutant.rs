@@ -159,6 +159,11 @@ pub enum Mutant {
     SlotFreedBeforeDiscard,
     /// The uses of a swap slot are lowered without ordering of what was read through them.
     UsesRelaxed,
+    /// A fault that waits for a handler does not fence before it looks at its entry again, and the handler does not
+    /// fence before it looks for faults.
+    ReportedWithoutFence,
+    /// A registration with a userfaultfd that ends does not wait for claims before it clears write protection.
+    UnregisteredBesideClaims,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.
     ClusterGivenUpBlindly,
 }

@@ -18,6 +18,8 @@ pub enum Device {
     Terminal(u32),
     /// `/dev/hpet`: the machine's timer.
     Timer,
+    /// `/dev/userfaultfd`, which makes userfaultfds.
+    Userfault,
 }
 
 /// Fills a buffer with random bytes.
@@ -38,6 +40,7 @@ impl Device {
         ("tty", Self::Terminal(0)),
         ("console", Self::Terminal(1)),
         ("hpet", Self::Timer),
+        ("userfaultfd", Self::Userfault),
     ];
 
     /// Its major and minor number, as on Linux.
@@ -49,13 +52,15 @@ impl Device {
             Self::Random(minor) => (1, minor),
             Self::Terminal(minor) => (5, minor),
             Self::Timer => (10, 228),
+            // As the first device with a number of the kernel's choice.
+            Self::Userfault => (10, 126),
         }
     }
 
     /// Permissions of its node.
     pub fn permissions(self) -> u32 {
         match self {
-            Self::Terminal(1) | Self::Timer => 0o600,
+            Self::Terminal(1) | Self::Timer | Self::Userfault => 0o600,
             _ => 0o666,
         }
     }
@@ -82,6 +87,7 @@ impl Device {
             Self::Zero | Self::Full => fill(to, length, |chunk| chunk.fill(0)),
             Self::Random(_) => fill(to, length, randomise),
             Self::Terminal(_) => input::read(to, length, wait),
+            Self::Userfault => Err(EINVAL),
             // No interrupt was asked for.
             Self::Timer => Err(EIO),
         }
@@ -94,7 +100,7 @@ impl Device {
             // Linux stirs in what is written; the generator here does not need it.
             Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
             Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
-            Self::Timer => Err(EINVAL),
+            Self::Timer | Self::Userfault => Err(EINVAL),
         }
     }
 }

@@ -12,3 +12,4 @@ pub(crate) mod notes;
 pub(crate) mod policy;
 pub(crate) mod swap;
 pub(crate) mod trace;
+pub(crate) mod userfault;

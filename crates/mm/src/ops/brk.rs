@@ -8,6 +8,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::userfault::Handler;
 use crate::lock::Edit;
 use crate::lock::change::{AfterEdit, Found};
 use crate::space::AddressSpace;
@@ -22,6 +23,7 @@ const HEAP: Attributes = Attributes {
     },
     flags: Flags::NONE,
     backed: None,
+    handler: Handler::NONE,
     birth: SoftDirtyEpoch(0),
 };
 

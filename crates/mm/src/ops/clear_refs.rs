@@ -64,10 +64,7 @@ impl<M: Machine> AddressSpace<M> {
             loop {
                 let value = entry.load();
                 // A claim is a use in progress.
-                if !format.is_used(value) || format.is_claimed(value) {
-                    return;
-                }
-                if self.tables().swap_of(value).is_some() {
+                if !format.is_used(value) || !format.has_page(value) {
                     return;
                 }
                 // By compare-and-swap: hardware may set bits at any moment (rule R8).

@@ -39,6 +39,7 @@ use faultless_trace::{Counter, Kind};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
+use crate::base::userfault::Handler;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
 use crate::probe::space::install_probes;
@@ -278,10 +279,14 @@ impl<'a, M: Machine> Fork<'a, M> {
         let entries = from[first..end].iter().zip(&to[first..end]);
         if gets == Gets::All {
             let zero = self.zero;
+            let keeps = match mapping.attributes().handler.reports_writes() {
+                true => !0,
+                false => !AddressSpace::<M>::FORMAT.reports_writes,
+            };
             let mut came = RssDelta::default();
             let mut entries = (base + first as u64..).zip(entries);
             let result = entries.try_for_each(|(page, (entry, copy))| {
-                self.copy_entry(entry, (copy, page), zero, &mut came)
+                self.copy_entry(entry, (copy, page), (zero, keeps), &mut came)
             });
             let cpu = self.child.machine().cpu();
             self.child.tables().rss.came_all(cpu, &came);
@@ -293,13 +298,13 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// Copies one entry, counts the second mapping of its page, and adds that to `came`. `copy` is the child's
-    /// entry of `page`, which no other CPU knows yet.
+    /// entry of `page`, which no other CPU knows yet, and gets the bits in `keeps`.
     #[inline]
     fn copy_entry(
         &self,
         entry: &Entry,
         (copy, page): (&Entry, u64),
-        zero: Frame,
+        (zero, keeps): (Frame, u64),
         came: &mut RssDelta,
     ) -> Result<(), NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
@@ -310,11 +315,11 @@ impl<'a, M: Machine> Fork<'a, M> {
         if value == 0 {
             return Ok(());
         }
-        if !format.is_present(value) && self.copy_swapped((entry, value), copy, came)? {
+        if !format.is_present(value) && self.copy_pageless((entry, value), copy, (keeps, came))? {
             return Ok(());
         }
         let frame = format.frame(value);
-        if frame != zero && !format.is_guard(value) {
+        if frame != zero {
             let descriptor = self.parent.machine().frames().descriptor(frame);
             match descriptor.share(self.family) {
                 Sharing::Shared => came.add_anonymous(),
@@ -327,29 +332,33 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File => return Ok(()),
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
-                    copy.set(format.with_frame(value, own));
+                    copy.set(format.with_frame(value & keeps, own));
                     came.add_anonymous();
                     return Ok(());
                 }
             }
         }
-        copy.set(self.write_protect(entry, value));
+        copy.set(self.write_protect(entry, value) & keeps);
         Ok(())
     }
 
-    /// Copies an entry that is not present, if its page was swapped out: both name the slot, and neither is exclusive.
-    /// The table is frozen, so that no fault replaces the parent's. Returns whether it was.
+    /// Copies an entry without a page in memory. Of a page that was swapped out, both name the slot, and neither is
+    /// exclusive. The table is frozen, so that no fault replaces the parent's. Returns whether it was such an entry.
     #[cold]
     #[inline(never)]
-    fn copy_swapped(
+    fn copy_pageless(
         &self,
         (entry, mut seen): (&Entry, u64),
         copy: &Entry,
-        came: &mut RssDelta,
+        (keeps, came): (u64, &mut RssDelta),
     ) -> Result<bool, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let Some(swapped) = self.parent.tables().swap_of(seen) else {
-            return Ok(false);
+            let is_kept = seen != format.marker() || keeps & format.reports_writes != 0;
+            if !format.has_page(seen) && is_kept {
+                copy.set(seen);
+            }
+            return Ok(!format.has_page(seen));
         };
         if !self.parent.memory().share_slot(&swapped) {
             return Err(NoMemory);
@@ -362,7 +371,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             // A late fault has claimed the entry, and withdraws.
             seen = self.unclaimed(entry);
         };
-        copy.set(shared);
+        copy.set(shared & keeps);
         came.add(Some(RssKind::Swap));
         Ok(true)
     }
@@ -469,6 +478,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
         };
         let attributes = Attributes {
             flags,
+            handler: Handler::NONE,
             ..*mapping.attributes()
         };
         let line = self.sum.add(pages, &attributes);

@@ -26,6 +26,7 @@ mod pagemap;
 mod populate;
 mod rss;
 mod usage;
+mod userfault;
 
 pub use clear_refs::AgingMode;
 pub use madvise::advice;
@@ -36,6 +37,7 @@ pub use mremap::remap_flags;
 pub use pagemap::PageState;
 pub use rss::Rss;
 pub use usage::{Share, Usage};
+pub use userfault::Filled;
 
 use faultless_paging::Protection;
 

@@ -109,6 +109,7 @@ pub(crate) fn take_batch<M: Machine>(space: &AddressSpace<M>, pages: Pages, batc
         let format = AddressSpace::<M>::FORMAT;
         let slot = SwapEntry {
             is_soft_dirty: format.is_soft_dirty(*value),
+            reports_writes: format.reports_writes(*value),
             ..leaving.slot
         };
         // A slot that was allocated has an entry.

@@ -100,9 +100,9 @@ impl<M: Machine> Tables<M> {
                         false => Err(Retry::MappingChanged),
                     };
                     match txn.claim(entry, value, validate) {
-                        Ok(claim) if let Some(swapped) = self.swap_of(value) => {
+                        Ok(claim) if !Self::FORMAT.has_page(value) => {
                             claim.publish(0);
-                            return self.drop_swap(&swapped);
+                            return self.drop_pageless(value);
                         }
                         Ok(claim) => {
                             claim.keep();

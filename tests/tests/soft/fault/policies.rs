@@ -143,7 +143,7 @@ fn contend(policy: Policy, megabytes: u64, pages: u64, budget: &Budget) -> Count
         while !is_over.load(Ordering::Relaxed) {
             let at = AT + numbers.below(pages) * PAGE;
             match cpu.store(at, at) {
-                Ok(()) | Err(Trap::Segv { .. } | Trap::Bus { .. } | Trap::OutOfMemory) => {}
+                Ok(()) | Err(_) => {}
             }
         }
     });

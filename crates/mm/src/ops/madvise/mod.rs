@@ -247,8 +247,11 @@ impl<M: Machine> AddressSpace<M> {
             {
                 continue;
             }
-            match self.fault(address, access) {
+            match self.fault_by_kernel(address, access) {
                 Outcome::Resolved => {}
+                Outcome::Interrupted => return Err(Errno::EINTR),
+                // Linux: memory that has failed is EHWPOISON.
+                Outcome::Poisoned => return Err(Errno(133)),
                 Outcome::Bus => return Err(Errno::EFAULT),
                 Outcome::Segv(SegvCode::MapErr) if self.is_guarded(Page(page)) => {
                     return Err(Errno::EFAULT);

@@ -1,0 +1,242 @@
+//! Puts pages into empty entries of registered mappings, for the handler of a userfaultfd.
+//!
+//! A page is prepared with nothing held, and then published like that of a fault: the entry is claimed, and the
+//! mapping and the table validated. The page belongs to this entry alone. It is mapped writable at once where its
+//! mapping is, so that the store that waits for it takes no second fault, and copies nothing. That holds for a
+//! page that is write-protected, too, once the protection ends.
+//!
+//! *Writes*: the entry, the frame and its descriptor.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{Access, Frame, Page, Pages, Walk};
+use faultless_sync::Backoff;
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::base::userfault::Userfault;
+use crate::fault::PteRef;
+use crate::fault::state::FaultState;
+use crate::lock::vma::{Mode, VmaRef};
+use crate::space::AddressSpace;
+use crate::table::retry::{Blocker, Retry};
+use crate::table::rss::RssKind;
+use crate::tree::mapping::Attributes;
+use crate::tune::PIN_TRIES;
+
+/// How far a request of a handler has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The number of pages that were filled.
+    pub pages: u64,
+    /// Why the next one was not, if there is one.
+    pub error: Option<Errno>,
+}
+
+/// Puts something into an entry that is empty, or a marker.
+type Put<'a, 'p> = dyn FnMut(&PteRef<'_>, &Attributes) -> Result<(), Retry> + 'p;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Fills `pages` with copies (`UFFDIO_COPY`), of which stores are reported if `protected`. `content` copies the
+    /// page with this number, counted from the first, into a frame. It is called with nothing held.
+    ///
+    /// # Errors
+    /// In the result: `ENOENT` where the pages are not one registered mapping; `EEXIST` where there is a page;
+    /// `EINVAL` if stores are to be reported and cannot be; `EAGAIN` beside a change that waits for an event to be
+    /// read; `ENOMEM`; those of `content`.
+    pub fn userfault_copy(
+        &self,
+        by: &Userfault<M>,
+        pages: Pages,
+        protected: bool,
+        content: &mut dyn FnMut(u64, Frame) -> Result<(), Errno>,
+    ) -> Filled {
+        let check = |of: &Attributes| match protected && !of.handler.reports_writes() {
+            true => Err(Errno::EINVAL),
+            false => Ok(()),
+        };
+        let mut new = FaultState::new(self.memory(), (), true);
+        self.fill_each(by, pages, &check, &mut |page, tables| {
+            let frame = self.frame_to_fill(&mut new)?;
+            content(page - pages.start, frame)?;
+            self.put(Page(page), tables, &mut |at, of| {
+                check(of).map_err(|_| Retry::MappingChanged)?;
+                self.put_copy(at, Page(page), &mut new, protected)
+            })
+        })
+    }
+
+    /// Fills `pages` with the shared zero page (`UFFDIO_ZEROPAGE`).
+    ///
+    /// # Errors
+    /// As [`AddressSpace::userfault_copy`].
+    pub fn userfault_zero(&self, by: &Userfault<M>, pages: Pages) -> Filled {
+        self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
+            self.put(Page(page), tables, &mut |at, _| {
+                self.map_zero_page::<()>(at)
+            })
+        })
+    }
+
+    /// Poisons `pages`: every access to them is an error (`UFFDIO_POISON`).
+    ///
+    /// # Errors
+    /// As [`AddressSpace::userfault_copy`].
+    pub fn userfault_poison(&self, by: &Userfault<M>, pages: Pages) -> Filled {
+        self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
+            self.put(Page(page), tables, &mut |at, _| {
+                self.tables().transact(at, || Ok(Self::FORMAT.poison()))
+            })
+        })
+    }
+
+    /// Calls `fill` for each of `pages`, until that fails.
+    fn fill_each(
+        &self,
+        by: &Userfault<M>,
+        pages: Pages,
+        check: &dyn Fn(&Attributes) -> Result<(), Errno>,
+        fill: &mut dyn FnMut(u64, &mut FaultState<M, ()>) -> Result<(), Errno>,
+    ) -> Filled {
+        let begin = || {
+            if by.is_changing() {
+                return Err(Errno::EAGAIN);
+            }
+            check(&self.registered(pages)?)
+        };
+        let mut filled = Filled {
+            pages: 0,
+            error: begin().err(),
+        };
+        let mut tables = FaultState::new(self.memory(), (), true);
+        for page in pages.start..pages.end {
+            if filled.error.is_some() {
+                break;
+            }
+            match fill(page, &mut tables).and_then(|()| self.populates_on(page + 1)) {
+                Ok(()) => filled.pages += 1,
+                Err(error) => filled.error = Some(error),
+            }
+            self.machine().poll();
+        }
+        filled
+    }
+
+    /// Returns a frame to copy a page to.
+    fn frame_to_fill(&self, new: &mut FaultState<M, ()>) -> Result<Frame, Errno> {
+        loop {
+            if let Ok(frame) = new.page_to_fill() {
+                return Ok(frame);
+            }
+            if self
+                .wait_for(Blocker::Memory, (0, Access::Write), new)
+                .is_some()
+            {
+                return Err(Errno::ENOMEM);
+            }
+        }
+    }
+
+    /// Puts something into the entry of a page. `tables` has a frame for a table, if one is needed.
+    fn put(
+        &self,
+        page: Page,
+        tables: &mut FaultState<M, ()>,
+        put: &mut Put<'_, '_>,
+    ) -> Result<(), Errno> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_to_put(page, tables, put) {
+                Ok(result) => return result,
+                Err(Retry::Wait(blocker)) => {
+                    let of = (page.address(), Access::Write);
+                    if self.wait_for(blocker, of, tables).is_some() {
+                        return Err(Errno::ENOMEM);
+                    }
+                }
+                Err(_) if backoff.turns() >= PIN_TRIES => {
+                    // A writer is at work there. It waits for nothing that is held here.
+                    drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
+                    backoff = Backoff::new();
+                    continue;
+                }
+                Err(_) => {}
+            }
+            backoff.rest(self.machine());
+        }
+    }
+
+    fn try_to_put(
+        &self,
+        page: Page,
+        tables: &mut FaultState<M, ()>,
+        put: &mut Put<'_, '_>,
+    ) -> Result<Result<(), Errno>, Retry> {
+        let section = self.memory().enter();
+        // By validation alone, whatever the policy: writers run the same protocol under every policy.
+        let Some(vma) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
+            return Ok(Err(Errno::ENOENT));
+        };
+        let attributes = vma.attributes().filter(|of| !of.handler.is_none());
+        let Some(attributes) = attributes else {
+            return Ok(Err(Errno::ENOENT));
+        };
+        let at = loop {
+            let (entry, value, link, is_leaf) = match self.tables().descend(page, &section) {
+                Walk::Leaf { entry, value, link } => (entry, value, link, true),
+                Walk::Missing { entry, link, .. } => (entry, 0, link, false),
+                Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged),
+            };
+            let at = PteRef {
+                entry,
+                value,
+                link,
+                vma: &vma,
+            };
+            if is_leaf {
+                break at;
+            }
+            self.install_table(&at, tables)?;
+        };
+        if at.link.is_frozen() {
+            return Err(Retry::Wait(Blocker::Fork));
+        }
+        if Self::FORMAT.is_claimed(at.value) {
+            return Err(Retry::EntryClaimed);
+        }
+        if at.value != 0 && at.value != Self::FORMAT.marker() {
+            at.validate()?;
+            return Ok(Err(Errno::EEXIST));
+        }
+        put(&at, attributes)?;
+        Ok(Ok(()))
+    }
+
+    /// Publishes the frame of `new`, which holds the content of the page.
+    fn put_copy(
+        &self,
+        at: &PteRef<'_>,
+        page: Page,
+        new: &mut FaultState<M, ()>,
+        protected: bool,
+    ) -> Result<(), Retry> {
+        let frame = new.page_to_fill()?;
+        let format = Self::FORMAT;
+        // Unreachable until the entry is published (rule R7).
+        let descriptor = self.machine().frames().descriptor(frame);
+        descriptor.set_anonymous(self.number(), page.0);
+        let protection = at.vma.protection();
+        self.tables().transact(at, || {
+            new.page_used();
+            let leaf = format.leaf_of(frame, protection.write, protection, true);
+            let leaf = format.with_protection(format.written(leaf), protection, true);
+            let leaf = match protected {
+                true => format.reported(leaf),
+                false => leaf,
+            };
+            Ok(self.tables().with_tlb_owner(leaf))
+        })?;
+        let cpu = self.machine().cpu();
+        self.tables().rss.came(cpu, RssKind::Anonymous);
+        Ok(())
+    }
+}
