@@ -43,7 +43,7 @@ mod rmap {
 }
 mod reclaim {
     mod lazily_freed;
-    mod swap;
+    pub(crate) mod swap;
     mod swap_stress;
 }
 mod fault {
@@ -55,6 +55,8 @@ mod fault {
     mod injection_pins;
     mod pins;
     mod policies;
+    mod userfault;
+    mod userfault_protect;
 }
 mod probe {
     mod injection_probes;

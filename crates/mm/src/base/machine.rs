@@ -71,7 +71,8 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
     }
 
     /// Reports that a message can be read from the userfaultfd that was made with `tag`
-    /// ([`crate::Userfault::new`]). Called with a spin lock held: it must not wait, and not call the core.
+    /// ([`crate::Userfault::new`]). Called with a spin lock held: it must not wait, and of the core call nothing but
+    /// [`crate::Userfault::is_readable`].
     fn has_message(&self, _tag: u64) {}
 
     /// Whether an allocation, of a frame or of a small object, may succeed. Called before each; for tests

@@ -58,7 +58,10 @@ pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
                 }
                 continue;
             }
-            if !format.has_page(value) || !format.is_dirty(value) || !is_sole_anonymous(space, value) {
+            if !format.has_page(value)
+                || !format.is_dirty(value)
+                || !is_sole_anonymous(space, value)
+            {
                 return;
             }
             if let Some(before) = clean(space, entry, value) {

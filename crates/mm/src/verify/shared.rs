@@ -74,8 +74,7 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().for_each_entry(pages, &mut |entry, page| {
             let value = entry.load();
             let frame = Self::FORMAT.frame(value);
-            let is_page =
-                Self::FORMAT.has_page(value) && self.tables().counted(value).is_some();
+            let is_page = Self::FORMAT.has_page(value) && self.tables().counted(value).is_some();
             if !is_page || result.is_err() {
                 return;
             }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_mm::{Counter, Layout, Limits, Policy, flags};
-use faultless_soft::{Soft, SoftCpu, SoftMemory, Trap};
+use faultless_soft::{Soft, SoftCpu, SoftMemory};
 use faultless_tests::counting::{Counts, counted, faults};
 use faultless_tests::operations::{OPEN, near};
 use faultless_tests::random::{Numbers, cases, seed};

@@ -68,6 +68,8 @@ pub(crate) struct UserfaultInner {
     pub(crate) tag: u64,
     /// The number of entries in the queue. Written under its lock.
     pub(crate) waiting: AtomicU32,
+    /// The number of messages to be read. Written under the lock.
+    pub(crate) unread: AtomicU32,
     /// Changes of mappings that wait for an event to be read.
     pub(crate) changing: AtomicU32,
     pub(crate) queue: SpinLock<Queue>,
@@ -111,6 +113,7 @@ impl<M: Machine> Userfault<M> {
             features: AtomicU64::new(0),
             tag,
             waiting: AtomicU32::new(0),
+            unread: AtomicU32::new(0),
             changing: AtomicU32::new(0),
             queue: SpinLock::new(Queue::new()),
         };

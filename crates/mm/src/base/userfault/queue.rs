@@ -97,16 +97,15 @@ impl Queue {
         waiter.place.set(place);
     }
 
-    /// Takes an entry out, if it is in. Returns whether it was.
-    fn take(&mut self, waiter: &Waiter) -> bool {
+    /// Takes an entry out, if it is in. Returns where it was.
+    fn take(&mut self, waiter: &Waiter) -> u64 {
         let place = waiter.place.get();
-        if place == NOWHERE {
-            return false;
+        if place != NOWHERE {
+            // SAFETY: as above.
+            unsafe { self.list(place).remove(&waiter.hook) };
+            waiter.place.set(NOWHERE);
         }
-        // SAFETY: as above.
-        unsafe { self.list(place).remove(&waiter.hook) };
-        waiter.place.set(NOWHERE);
-        true
+        place
     }
 
     fn list(&mut self, place: u64) -> &mut List {
@@ -144,6 +143,7 @@ impl<M: Machine> Userfault<M> {
         }
         queue.push(waiter, UNREAD);
         inner.waiting.fetch_add(1, Ordering::Relaxed);
+        inner.unread.fetch_add(1, Ordering::SeqCst);
         drop(queue);
         if !mutant(Mutant::ReportedWithoutFence) {
             // Pairs with the fence in `wake`.
@@ -172,8 +172,18 @@ impl<M: Machine> Userfault<M> {
     pub(crate) fn leave(&self, waiter: &Waiter) {
         let inner = self.inner();
         let mut queue = inner.queue.lock(self.machine());
-        if queue.take(waiter) {
+        self.take(&mut queue, waiter);
+    }
+
+    /// Takes an entry out of the queue, if it is in.
+    fn take(&self, queue: &mut Queue, waiter: &Waiter) {
+        let inner = self.inner();
+        let place = queue.take(waiter);
+        if place != NOWHERE {
             inner.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        if place == UNREAD {
+            inner.unread.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -185,11 +195,9 @@ impl<M: Machine> Userfault<M> {
         }
     }
 
-    /// Whether a message can be read.
+    /// Whether a message can be read. Takes no lock, so that a port may ask under a lock of its own.
     pub fn is_readable(&self) -> bool {
-        let queue = self.inner().queue.lock(self.machine());
-        // SAFETY: under the lock.
-        unsafe { queue.unread.first() }.is_some()
+        self.inner().unread.load(Ordering::SeqCst) != 0
     }
 
     /// Returns the message that has waited longest, once.
@@ -199,6 +207,7 @@ impl<M: Machine> Userfault<M> {
         let waiter = unsafe { Waiter::of(queue.unread.first()?) };
         queue.take(waiter);
         queue.push(waiter, READ);
+        self.inner().unread.fetch_sub(1, Ordering::SeqCst);
         Some(waiter.message)
     }
 
@@ -218,8 +227,7 @@ impl<M: Machine> Userfault<M> {
             let Some(waiter) = found.or_else(|| Queue::find(&queue.unread, pages)) else {
                 return;
             };
-            queue.take(waiter);
-            inner.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.take(&mut queue, waiter);
             waiter.word.store(WOKEN, Ordering::Release);
             self.machine().wake(&waiter.word, 1);
         }

@@ -53,12 +53,7 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `EINVAL` where nothing is mapped, or something that cannot be registered; `EPERM` for a mapping that can
     /// never be written; `EBUSY` for one that is registered with another; `ENOMEM`.
-    pub fn register(
-        &self,
-        with: &Userfault<M>,
-        pages: Pages,
-        modes: u64,
-    ) -> Result<(), Errno> {
+    pub fn register(&self, with: &Userfault<M>, pages: Pages, modes: u64) -> Result<(), Errno> {
         let lock = self.maps.lock_range(pages);
         let handler = with.handler(modes);
         self.check_each(pages, &|of| {
@@ -114,11 +109,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Ends the registrations of `pages` that `is_meant` accepts.
-    fn unregister_if(
-        &self,
-        pages: Pages,
-        is_meant: impl Fn(Handler) -> bool,
-    ) -> Result<(), Errno> {
+    fn unregister_if(&self, pages: Pages, is_meant: impl Fn(Handler) -> bool) -> Result<(), Errno> {
         let lock = match pages == self.all_pages() {
             true => self.maps.lock_everything(),
             false => self.maps.lock_range(pages),

@@ -141,10 +141,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
                 if !format.permits(value, Access::Write) {
                     // This lowers nothing that hardware permits.
-                    if entry
-                        .replace(value, value | format.reports_writes)
-                        .is_ok()
-                    {
+                    if entry.replace(value, value | format.reports_writes).is_ok() {
                         return;
                     }
                 } else if let Ok(claim) = txn.claim_present(entry, value, || Ok(())) {
