@@ -121,6 +121,11 @@ impl<M: Machine, N> FaultState<M, N> {
         Ok(frame)
     }
 
+    /// Returns the frame that is held, with the content that the caller gave it.
+    pub(crate) fn filled_page(&self) -> Option<Frame> {
+        self.frame
+    }
+
     /// As [`FaultState::page`], as a table.
     pub(crate) fn table(&mut self) -> Result<Frame, Retry> {
         let frame = self.page()?;

@@ -205,7 +205,7 @@ pub(crate) fn discard_file<M: Machine>(
     copies: bool,
 ) -> u64 {
     let is_meant = |value: u64| {
-        copies
+        copies && value != AddressSpace::<M>::FORMAT.marker()
             || AddressSpace::<M>::FORMAT.has_page(value)
                 && space
                     .tables()

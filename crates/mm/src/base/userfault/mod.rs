@@ -188,6 +188,13 @@ impl Handler {
         self.0 & modes & userfault::MODES != 0
     }
 
+    /// Whether faults of one of these modes wait for its handler, which has not gone. The mapping of which this is
+    /// an attribute holds the userfaultfd.
+    #[inline]
+    pub(crate) fn waits(self, modes: u64) -> bool {
+        self.has(modes) && !self.with_feature(userfault::CLOSED)
+    }
+
     /// Whether it is registered for all of these modes.
     pub(crate) fn has_all(self, modes: u64) -> bool {
         self.0 & modes == modes

@@ -23,6 +23,7 @@ use crate::base::userfault::userfault;
 use crate::fault::state::{FaultState, Report};
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
+use crate::object::Lookup;
 use crate::space::AddressSpace;
 use crate::table::retry::Retry;
 use crate::tree::SlotState;
@@ -43,7 +44,7 @@ impl<M: Machine> AddressSpace<M> {
             return self.map_file_page(at, page, access, prepared, section);
         }
         let handler = attributes.handler;
-        if handler.has(userfault::MISSING) && !handler.with_feature(userfault::CLOSED) {
+        if handler.waits(userfault::MISSING) {
             return Err(prepared.needs_handler(handler, flags_of(access)));
         }
         if access == Access::Write {
@@ -157,17 +158,34 @@ impl<M: Machine> AddressSpace<M> {
         };
         let format = Self::FORMAT;
         match format.decode(value, 0) {
-            Pte::Empty | Pte::Marker => report.flags & userfault::FLAG_WRITE_PROTECT == 0,
+            Pte::Empty | Pte::Marker => {
+                report.flags & userfault::FLAG_WRITE_PROTECT == 0 && self.lacks(page, report)
+            }
             Pte::Page(_) | Pte::Hidden(_) => {
                 access == Access::Write && format.reports_writes(value)
             }
             _ => false,
         }
     }
+
+    /// Whether the page is still missing where the handler has to bring it: its object does not have it, or, for a
+    /// minor fault, does.
+    fn lacks(&self, page: Page, report: &Report<M>) -> bool {
+        // SAFETY: in the caller's section.
+        let mapping = unsafe { self.tree().find(page.0).word.mapping() };
+        let Some(backed) = mapping.and_then(|mapping| mapping.attributes().backed) else {
+            return true;
+        };
+        let is_there = matches!(
+            backed.object().find(backed.index(page.0)),
+            Lookup::Page(_)
+        );
+        is_there == (report.flags & userfault::FLAG_MINOR != 0)
+    }
 }
 
 /// Returns the flags of the message of a fault on a missing page.
-fn flags_of(access: Access) -> u64 {
+pub(crate) fn flags_of(access: Access) -> u64 {
     match access {
         Access::Write => userfault::FLAG_WRITE,
         _ => 0,

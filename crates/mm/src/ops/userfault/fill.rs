@@ -1,5 +1,8 @@
 //! Puts pages into empty entries of registered mappings, for the handler of a userfaultfd.
 //!
+//! * Private memory gets a page of its own; an object that is mapped shared gets the page, which all its mappings
+//!   then show.
+//!
 //! A page is prepared with nothing held, and then published like that of a fault: the entry is claimed, and the
 //! mapping and the table validated. The page belongs to this entry alone. It is mapped writable at once where its
 //! mapping is, so that the store that waits for it takes no second fault, and copies nothing. That holds for a
@@ -17,6 +20,7 @@ use crate::base::userfault::Userfault;
 use crate::fault::PteRef;
 use crate::fault::state::FaultState;
 use crate::lock::vma::{Mode, VmaRef};
+use crate::object::Lookup;
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
@@ -33,7 +37,7 @@ pub struct Filled {
 }
 
 /// Puts something into an entry that is empty, or a marker.
-type Put<'a, 'p> = dyn FnMut(&PteRef<'_>, &Attributes) -> Result<(), Retry> + 'p;
+type Put<'p> = dyn FnMut(&PteRef<'_>, &Attributes) -> Result<Result<(), Errno>, Retry> + 'p;
 
 impl<M: Machine> AddressSpace<M> {
     /// Fills `pages` with copies (`UFFDIO_COPY`), of which stores are reported if `protected`. `content` copies the
@@ -58,9 +62,39 @@ impl<M: Machine> AddressSpace<M> {
         self.fill_each(by, pages, &check, &mut |page, tables| {
             let frame = self.frame_to_fill(&mut new)?;
             content(page - pages.start, frame)?;
+            let mut is_added = false;
             self.put(Page(page), tables, &mut |at, of| {
                 check(of).map_err(|_| Retry::MappingChanged)?;
-                self.put_copy(at, Page(page), &mut new, protected)
+                if of.backed.is_some() && of.flags.shared {
+                    return self.put_in_object(at, of, Page(page), (&mut new, &mut is_added), protected);
+                }
+                self.put_copy(at, Page(page), &mut new, protected).map(Ok)
+            })
+        })
+    }
+
+    /// Maps the pages of their object, which has them (`UFFDIO_CONTINUE`). Stores are reported if `protected`.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::userfault_copy`]; `EFAULT` where the object does not have the page, `EINVAL` where there
+    /// is no object.
+    pub fn userfault_continue(&self, by: &Userfault<M>, pages: Pages, protected: bool) -> Filled {
+        let check = |of: &Attributes| {
+            let is_wrong = protected && !of.handler.reports_writes() || of.backed.is_none();
+            match is_wrong {
+                true => Err(Errno::EINVAL),
+                false => Ok(()),
+            }
+        };
+        self.fill_each(by, pages, &check, &mut |page, tables| {
+            self.put(Page(page), tables, &mut |at, of| {
+                check(of).map_err(|_| Retry::MappingChanged)?;
+                let backed = of.backed.ok_or(Retry::MappingChanged)?;
+                match backed.object().find(backed.index(page)) {
+                    Lookup::Page(found) => self.show_for_handler(at, of, found, protected).map(Ok),
+                    Lookup::Moving | Lookup::Filling => Err(Retry::PageChanged),
+                    Lookup::Missing | Lookup::Beyond => Ok(Err(Errno::EFAULT)),
+                }
             })
         })
     }
@@ -70,9 +104,15 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// As [`AddressSpace::userfault_copy`].
     pub fn userfault_zero(&self, by: &Userfault<M>, pages: Pages) -> Filled {
+        let mut new = FaultState::new(self.memory(), (), true);
         self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
-            self.put(Page(page), tables, &mut |at, _| {
-                self.map_zero_page::<()>(at)
+            let mut is_added = false;
+            self.put(Page(page), tables, &mut |at, of| {
+                if of.backed.is_some() && of.flags.shared {
+                    new.page()?;
+                    return self.put_in_object(at, of, Page(page), (&mut new, &mut is_added), false);
+                }
+                self.map_zero_page::<()>(at).map(Ok)
             })
         })
     }
@@ -84,7 +124,9 @@ impl<M: Machine> AddressSpace<M> {
     pub fn userfault_poison(&self, by: &Userfault<M>, pages: Pages) -> Filled {
         self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
             self.put(Page(page), tables, &mut |at, _| {
-                self.tables().transact(at, || Ok(Self::FORMAT.poison()))
+                self.tables()
+                    .transact(at, || Ok(Self::FORMAT.poison()))
+                    .map(Ok)
             })
         })
     }
@@ -141,7 +183,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         page: Page,
         tables: &mut FaultState<M, ()>,
-        put: &mut Put<'_, '_>,
+        put: &mut Put<'_>,
     ) -> Result<(), Errno> {
         let mut backoff = Backoff::new();
         loop {
@@ -169,7 +211,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         page: Page,
         tables: &mut FaultState<M, ()>,
-        put: &mut Put<'_, '_>,
+        put: &mut Put<'_>,
     ) -> Result<Result<(), Errno>, Retry> {
         let section = self.memory().enter();
         // By validation alone, whatever the policy: writers run the same protocol under every policy.
@@ -207,8 +249,48 @@ impl<M: Machine> AddressSpace<M> {
             at.validate()?;
             return Ok(Err(Errno::EEXIST));
         }
-        put(&at, attributes)?;
-        Ok(Ok(()))
+        put(&at, attributes)
+    }
+
+    /// Adds the frame of `new`, which holds the content of the page, to the object of a shared mapping, unless an
+    /// earlier try has, and maps it.
+    fn put_in_object(
+        &self,
+        at: &PteRef<'_>,
+        of: &Attributes,
+        page: Page,
+        (new, is_added): (&mut FaultState<M, ()>, &mut bool),
+        protected: bool,
+    ) -> Result<Result<(), Errno>, Retry> {
+        let backed = of.backed.as_ref().ok_or(Retry::MappingChanged)?;
+        let (object, index) = (backed.object(), backed.index(page.0));
+        if object.is_device() {
+            return Ok(Err(Errno::EINVAL));
+        }
+        if !*is_added {
+            match object.find(index) {
+                Lookup::Beyond => return Ok(Err(Errno::EFAULT)),
+                Lookup::Missing if object.is_zeroes(index) => {}
+                _ => return Ok(Err(Errno::EEXIST)),
+            }
+            self.memory()
+                .make_slot(object, index)
+                .map_err(|_| Retry::Wait(Blocker::Memory))?;
+            let frame = new.filled_page().ok_or(Retry::PageChanged)?;
+            match self.memory().add_page(object, index, frame) {
+                Ok(true) => new.page_used(),
+                Ok(false) => return Ok(Err(Errno::EEXIST)),
+                Err(Errno::ENOMEM) => return Err(Retry::Wait(Blocker::Memory)),
+                Err(_) => return Ok(Err(Errno::ENOMEM)),
+            }
+            *is_added = true;
+        }
+        match object.find(index) {
+            Lookup::Page(found) => self.show_for_handler(at, of, found, protected).map(Ok),
+            // Moving to another frame, or truncated meanwhile.
+            Lookup::Moving => Err(Retry::PageChanged),
+            _ => Ok(Err(Errno::EFAULT)),
+        }
     }
 
     /// Publishes the frame of `new`, which holds the content of the page.
@@ -219,7 +301,7 @@ impl<M: Machine> AddressSpace<M> {
         new: &mut FaultState<M, ()>,
         protected: bool,
     ) -> Result<(), Retry> {
-        let frame = new.page_to_fill()?;
+        let frame = new.filled_page().ok_or(Retry::PageChanged)?;
         let format = Self::FORMAT;
         // Unreachable until the entry is published (rule R7).
         let descriptor = self.machine().frames().descriptor(frame);
