@@ -119,7 +119,7 @@ pub use fault::{Outcome, SegvCode};
 pub use lock::limits::Limits;
 pub use object::{Device, MemoryObject, Pager, Pinned};
 pub use ops::{
-    AgingMode, Filled, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ,
+    AgingMode, Filled, Forked, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ,
     PROT_WRITE, PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags,
     remap_flags,
 };

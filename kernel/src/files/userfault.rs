@@ -9,10 +9,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use linux_raw_sys::general as linux;
 
+use super::description::{Description, Object};
+use super::descriptors;
 use super::readiness::{Events, Readiness};
 use crate::arch::uaccess;
 use crate::errno::{Answer, EAGAIN, EFAULT, EINVAL, EPERM, ESRCH, Errno, RESTART};
-use crate::memory::machine::memory;
+use crate::memory::machine::{Kernel, memory};
 use crate::memory::{Userfault, userfault};
 use crate::process::{self, UserSpace};
 use crate::sched;
@@ -23,14 +25,30 @@ use faultless_mm::Message;
 /// Bytes of a message.
 const MESSAGE: u64 = 32;
 
-/// The features that are there (`UFFD_FEATURE_*`).
+/// The features that are there (`UFFD_FEATURE_*`): all of Linux 6.12. Those of `hugetlbfs` say nothing without it.
 pub const FEATURES: u64 = (linux::UFFD_FEATURE_PAGEFAULT_FLAG_WP
+    | linux::UFFD_FEATURE_EVENT_FORK
+    | linux::UFFD_FEATURE_EVENT_REMAP
+    | linux::UFFD_FEATURE_EVENT_REMOVE
+    | linux::UFFD_FEATURE_MISSING_HUGETLBFS
+    | linux::UFFD_FEATURE_MISSING_SHMEM
+    | linux::UFFD_FEATURE_EVENT_UNMAP
     | linux::UFFD_FEATURE_SIGBUS
     | linux::UFFD_FEATURE_THREAD_ID
+    | linux::UFFD_FEATURE_MINOR_HUGETLBFS
+    | linux::UFFD_FEATURE_MINOR_SHMEM
     | linux::UFFD_FEATURE_EXACT_ADDRESS
+    | linux::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
     | linux::UFFD_FEATURE_WP_UNPOPULATED
     | linux::UFFD_FEATURE_POISON
-    | linux::UFFD_FEATURE_WP_ASYNC) as u64;
+    | linux::UFFD_FEATURE_WP_ASYNC
+    | linux::UFFD_FEATURE_MOVE) as u64;
+/// The flags of a descriptor that a child's userfaultfd inherits, and the features by which the core hands them on.
+const INHERITED: [(u32, u64); 2] = [
+    (linux::O_NONBLOCK, 1 << 48),
+    (linux::O_CLOEXEC, 1 << 49),
+];
+const _: () = assert!((INHERITED[0].1 | INHERITED[1].1) & !userfault::OF_PORT == 0);
 /// Whether the features were agreed on.
 const INITIALISED: u64 = 1 << 63;
 
@@ -66,30 +84,54 @@ pub struct Faults {
     /// The memory of the process that made it.
     space: Weak<UserSpace>,
     features: AtomicU64,
+    /// `O_NONBLOCK` and `O_CLOEXEC`, which a child's userfaultfd inherits.
+    flags: u32,
 }
 
 impl Faults {
-    /// Makes one for the memory of the calling process. `user_only`: accesses by the kernel do not wait for it.
+    /// Makes one for the memory of the calling process, with these flags of `userfaultfd`.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(user_only: bool) -> Result<Self, Errno> {
+    pub fn new(flags: u32) -> Result<Self, Errno> {
         let space = process::current().space().ok_or(ESRCH)?;
+        let core = Userfault::new(memory(), 0)?;
+        let known = INHERITED
+            .into_iter()
+            .chain([(linux::UFFD_USER_MODE_ONLY, userfault::USER_MODE_ONLY)]);
+        for (_, bit) in known.filter(|(flag, _)| flags & flag != 0) {
+            core.set_features(bit);
+        }
+        Self::of(core, space.downgrade(), flags, 0)
+    }
+
+    fn of(
+        core: Userfault,
+        space: Weak<UserSpace>,
+        flags: u32,
+        features: u64,
+    ) -> Result<Self, Errno> {
         let arrivals = Shared::new(Arrivals {
             waiting: AtomicU32::new(0),
             readiness: Readiness::new(),
         })?;
-        let tag = core::ptr::from_ref::<Arrivals>(&arrivals).expose_provenance() as u64;
-        let core = Userfault::new(memory(), tag)?;
-        if user_only {
-            core.set_features(userfault::USER_MODE_ONLY);
-        }
+        core.set_tag(core::ptr::from_ref::<Arrivals>(&arrivals).expose_provenance() as u64);
         Ok(Self {
             core,
             arrivals,
-            space: space.downgrade(),
-            features: AtomicU64::new(0),
+            space,
+            features: AtomicU64::new(features),
+            flags,
         })
+    }
+
+    /// A descriptor's description for one with these flags.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn describe(self, flags: u32) -> Result<Shared<Description>, Errno> {
+        let status = linux::O_RDONLY | flags & linux::O_NONBLOCK;
+        Description::new(Object::Faults(self), status, None)
     }
 
     /// The memory whose faults it handles.
@@ -173,7 +215,12 @@ impl Faults {
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
-            if uaccess::write(to + done, &encode(&message)).is_err() {
+            let message = match self.encode(message) {
+                Ok(message) => message,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            };
+            if uaccess::write(to + done, &message).is_err() {
                 return if done > 0 { Ok(done) } else { Err(EFAULT) };
             }
             done += MESSAGE;
@@ -205,16 +252,53 @@ impl Drop for Faults {
     }
 }
 
-/// A message as programs read it (`struct uffd_msg`).
-fn encode(message: &Message) -> [u64; 4] {
-    match *message {
-        Message::Fault {
-            address,
-            flags,
-            thread,
-        } => {
-            let event = u64::from(linux::UFFD_EVENT_PAGEFAULT);
-            [event, flags, address, u64::from(thread)]
-        }
+impl Faults {
+    /// Returns a message as programs read it (`struct uffd_msg`). The reader of a fork's gets a descriptor.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    fn encode(&self, message: Message) -> Result<[u64; 4], Errno> {
+        let words = |event: u32, [a, b, c]: [u64; 3]| [u64::from(event), a, b, c];
+        Ok(match message {
+            Message::Fault {
+                address,
+                flags,
+                thread,
+            } => words(
+                linux::UFFD_EVENT_PAGEFAULT,
+                [flags, address, u64::from(thread)],
+            ),
+            Message::Fork { child } => {
+                let raw = core::ptr::with_exposed_provenance(child as usize);
+                // SAFETY: From `report_forks`, and each message is read once.
+                let child = unsafe { Shared::<Description>::from_raw(raw) };
+                let closes = self.flags & linux::O_CLOEXEC != 0;
+                let number = descriptors::current().add(child, 0, closes)?;
+                words(linux::UFFD_EVENT_FORK, [number, 0, 0])
+            }
+            Message::Remap { from, to, length } => {
+                words(linux::UFFD_EVENT_REMAP, [from, to, length])
+            }
+            Message::Remove { start, end } => words(linux::UFFD_EVENT_REMOVE, [start, end, 0]),
+            Message::Unmap { start, end } => words(linux::UFFD_EVENT_UNMAP, [start, end, 0]),
+        })
     }
+}
+
+/// Reports a fork to the handlers that asked for it. Each gets a userfaultfd of the child's memory.
+pub fn report_forks(forked: faultless_mm::Forked<Kernel>, child: &Shared<UserSpace>) {
+    let mut name = |_: &Userfault, core: &Userfault| {
+        let of = |(flag, bit): (u32, u64)| if core.has(bit) { flag } else { 0 };
+        let flags = INHERITED.map(of).into_iter().fold(0, |all, flag| all | flag);
+        let features = core.features() & FEATURES | INITIALISED;
+        let faults = Faults::of(core.again(), child.downgrade(), flags, features).ok()?;
+        let description = faults.describe(flags).ok()?;
+        Some(Shared::into_raw(description).expose_provenance() as u64)
+    };
+    let mut unread = |child: u64| {
+        let raw = core::ptr::with_exposed_provenance(child as usize);
+        // SAFETY: Made above, and not read.
+        drop(unsafe { Shared::<Description>::from_raw(raw) });
+    };
+    forked.report(&mut name, &mut unread);
 }

@@ -39,9 +39,10 @@ use faultless_trace::{Counter, Kind};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
-use crate::base::userfault::Handler;
+use crate::base::userfault::{Handler, userfault};
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
+use crate::ops::userfault::events::Forked;
 use crate::probe::space::install_probes;
 use crate::rmap::anon::enter_list;
 use crate::space::{AddressSpace, OwnedSpace};
@@ -57,12 +58,23 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
     pub fn fork(&self) -> Result<OwnedSpace<M>, Errno> {
+        let (child, _) = self.fork_beside_handlers()?;
+        Ok(child)
+    }
+
+    /// The same, for a port with userfaultfds: also returns what is to be reported to their handlers.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::fork`].
+    pub fn fork_beside_handlers(&self) -> Result<(OwnedSpace<M>, Forked<M>), Errno> {
         let start = self.trace_start();
-        let result = self.copy();
+        let mut handlers = Forked::none();
+        let result = self.copy(&mut handlers);
+        let result = result.map(|child| (child, handlers));
         self.trace_result(Kind::Fork, start, (0, self.layout().end), result)
     }
 
-    fn copy(&self) -> Result<OwnedSpace<M>, Errno> {
+    fn copy(&self, handlers: &mut Forked<M>) -> Result<OwnedSpace<M>, Errno> {
         let child = OwnedSpace::unlisted(self.memory(), self.policy(), *self.layout())?;
         child.join_family(self);
         let (result, has_unwanted) = {
@@ -76,7 +88,7 @@ impl<M: Machine> AddressSpace<M> {
             debug_assert!(others.is_some(), "the child is already known");
             lock.edit().freeze_tree();
             child.begin_clearings(self);
-            let mut fork = Fork::new(self, &child, &lock);
+            let mut fork = Fork::new(self, &child, &lock, handlers);
             let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
             if result.is_ok() {
                 // From here on, a fault publishes only if its claim is seen below (rule R1).
@@ -175,6 +187,7 @@ struct Fork<'a, M: Machine> {
     sum: Sum,
     /// The child's table that was filled last, with its first page.
     table: Option<(u64, Frame)>,
+    handlers: &'a mut Forked<M>,
 }
 
 impl<'a, M: Machine> Fork<'a, M> {
@@ -182,6 +195,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         parent: &'a AddressSpace<M>,
         child: &'a AddressSpace<M>,
         lock: &'a RangeWriteGuard<'a, M>,
+        handlers: &'a mut Forked<M>,
     ) -> Self {
         Self {
             parent,
@@ -193,6 +207,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             has_unwanted: false,
             sum: Sum::default(),
             table: None,
+            handlers,
         }
     }
 
@@ -329,7 +344,12 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File if format.is_used(value) && descriptor.map() => {
                     came.add(Some(RssKind::of(descriptor)));
                 }
-                Sharing::File => return Ok(()),
+                Sharing::File => {
+                    if value & keeps & format.reports_writes != 0 {
+                        copy.set(format.marker());
+                    }
+                    return Ok(());
+                }
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
                     copy.set(format.with_frame(value & keeps, own));
@@ -388,11 +408,19 @@ impl<'a, M: Machine> Fork<'a, M> {
         Ok(new)
     }
 
+    /// Returns the registration of the child's copy of a mapping. Beyond a few userfaultfds it has none.
+    fn handler_of(&mut self, handler: Handler) -> Result<Handler, NoMemory> {
+        if handler.is_none() || !handler.with_feature(userfault::EVENT_FORK) {
+            return Ok(Handler::NONE);
+        }
+        self.handlers.handler_of(self.parent.memory(), handler)
+    }
+
     fn gets_of(&self, attributes: &Attributes) -> Gets {
         let flags = attributes.flags;
         if flags.dont_fork || flags.wipe_on_fork {
             Gets::Nothing
-        } else if !flags.shared {
+        } else if !flags.shared || attributes.handler.reports_writes() {
             Gets::All
         } else if self.parent.maps.has_note(Note::GUARDED_OBJECTS) {
             Gets::Guards
@@ -478,7 +506,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
         };
         let attributes = Attributes {
             flags,
-            handler: Handler::NONE,
+            handler: self.handler_of(mapping.attributes().handler)?,
             ..*mapping.attributes()
         };
         let line = self.sum.add(pages, &attributes);

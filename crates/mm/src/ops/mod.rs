@@ -37,7 +37,7 @@ pub use mremap::remap_flags;
 pub use pagemap::PageState;
 pub use rss::Rss;
 pub use usage::{Share, Usage};
-pub use userfault::Filled;
+pub use userfault::{Filled, Forked};
 
 use faultless_paging::Protection;
 

@@ -49,6 +49,8 @@ pub(crate) struct Move {
     pub(crate) protection: Protection,
     /// Whether the mapping is shared, so that entries may be writable at once.
     pub(crate) shared: bool,
+    /// Whether stores to moved pages are still reported.
+    pub(crate) keeps_reports: bool,
     /// Whether tables move whole. They do not if moved pages have to count as written, or if stores to them were
     /// reported.
     pub(crate) by_tables: bool,
@@ -167,10 +169,14 @@ impl<M: Machine> Tables<M> {
                 };
                 self.for_each_entry(part, &mut |entry, page| {
                     let value = self.change(entry, |_| 0);
-                    if value == 0 || value == Self::FORMAT.marker() {
+                    let is_dropped = value == Self::FORMAT.marker() && !of.keeps_reports;
+                    if value == 0 || is_dropped {
                         return;
                     }
-                    let value = value & !Self::FORMAT.reports_writes;
+                    let value = match of.keeps_reports {
+                        true => value,
+                        false => value & !Self::FORMAT.reports_writes,
+                    };
                     let to = of.goes_to(page);
                     self.gather(value, page, &mut gather);
                     let hidden = match Self::FORMAT.has_page(value) {

@@ -4,7 +4,6 @@ use linux_raw_sys::{general as linux, ioctl};
 
 use crate::arch::uaccess;
 use crate::errno::{Answer, EAGAIN, EFAULT, EINVAL, ENOMEM, Errno};
-use crate::files::description::{Description, Object};
 use crate::files::descriptors;
 use crate::files::userfault::{FEATURES, Faults};
 use crate::memory::machine::Kernel;
@@ -20,6 +19,7 @@ const POISON: u32 = 0xc020_aa08;
 /// `UFFDIO_*_MODE_*`.
 const DONT_WAKE: u64 = 1;
 const COPY_PROTECTED: u64 = 2;
+const SKIP_HOLES: u64 = 2;
 const PROTECT: u64 = 1;
 const PROTECT_DONT_WAKE: u64 = 2;
 
@@ -29,9 +29,7 @@ pub fn userfaultfd(flags: u64) -> Answer {
     if flags & !known != 0 {
         return Err(EINVAL);
     }
-    let faults = Faults::new(flags & linux::UFFD_USER_MODE_ONLY != 0)?;
-    let status = linux::O_RDONLY | flags & linux::O_NONBLOCK;
-    let description = Description::new(Object::Faults(faults), status, None)?;
+    let description = Faults::new(flags)?.describe(flags)?;
     descriptors::current().add(description, 0, flags & linux::O_CLOEXEC != 0)
 }
 
@@ -66,7 +64,8 @@ pub fn ioctl(of: &Faults, request: u32, at: u64) -> Answer {
         ioctl::UFFDIO_ZEROPAGE => zero(of, at),
         ioctl::UFFDIO_WRITEPROTECT => protect(of, at),
         POISON => poison(of, at),
-        MOVE => Err(EINVAL),
+        ioctl::UFFDIO_CONTINUE => proceed(of, at),
+        MOVE => moves(of, at),
         _ => Err(EINVAL),
     }
 }
@@ -201,6 +200,40 @@ fn poison(of: &Faults, at: u64) -> Answer {
     }
     let done = of.space()?.userfault_poison(&of.core, pages);
     filled(of, pages, done, at + 24, mode & DONT_WAKE == 0)
+}
+
+fn proceed(of: &Faults, at: u64) -> Answer {
+    check_unchanging(of)?;
+    let [start, length, mode]: [u64; 3] = uaccess::read(at)?;
+    let pages = range(of, [start, length])?;
+    if mode & !(DONT_WAKE | COPY_PROTECTED) != 0 {
+        return Err(EINVAL);
+    }
+    let protected = mode & COPY_PROTECTED != 0;
+    let done = of.space()?.userfault_continue(&of.core, pages, protected);
+    filled(of, pages, done, at + 24, mode & DONT_WAKE == 0)
+}
+
+fn moves(of: &Faults, at: u64) -> Answer {
+    check_unchanging(of)?;
+    let [to, from, length, mode]: [u64; 4] = uaccess::read(at)?;
+    // Only within the caller's memory.
+    let is_own = of
+        .space()
+        .is_ok_and(|space| core::ptr::eq(&raw const *space, crate::process::space()));
+    if !is_own {
+        return Err(EINVAL);
+    }
+    let pages = range(of, [to, length])?;
+    let source = range(of, [from, length])?;
+    if mode & !(DONT_WAKE | SKIP_HOLES) != 0 {
+        return Err(EINVAL);
+    }
+    let skips = mode & SKIP_HOLES != 0;
+    let done = of
+        .space()?
+        .userfault_move(&of.core, pages, source.start, skips);
+    filled(of, pages, done, at + 32, mode & DONT_WAKE == 0)
 }
 
 fn protect(of: &Faults, at: u64) -> Answer {

@@ -49,6 +49,8 @@ pub mod userfault {
     pub const WP_ASYNC: u64 = 1 << 15;
     /// No feature of Linux: accesses by the kernel are errors (`UFFD_USER_MODE_ONLY`).
     pub const USER_MODE_ONLY: u64 = 1 << 63;
+    /// Features that mean something to the port alone.
+    pub const OF_PORT: u64 = 0xff << 48;
     /// The handler has gone: nothing waits for it.
     pub(crate) const CLOSED: u64 = 1 << 62;
 
@@ -65,7 +67,7 @@ pub(crate) struct UserfaultInner {
     holders: AtomicU64,
     features: AtomicU64,
     /// The port's name for it.
-    pub(crate) tag: u64,
+    pub(crate) tag: AtomicU64,
     /// The number of entries in the queue. Written under its lock.
     pub(crate) waiting: AtomicU32,
     /// The number of messages to be read. Written under the lock.
@@ -111,7 +113,7 @@ impl<M: Machine> Userfault<M> {
         let content = UserfaultInner {
             holders: AtomicU64::new(1),
             features: AtomicU64::new(0),
-            tag,
+            tag: AtomicU64::new(tag),
             waiting: AtomicU32::new(0),
             unread: AtomicU32::new(0),
             changing: AtomicU32::new(0),
@@ -122,9 +124,33 @@ impl<M: Machine> Userfault<M> {
         Ok(Self { memory, inner })
     }
 
+    /// Sets the port's name for it: for one that a fork has made, which has the name 0 until then, and of which
+    /// nothing is reported ([`crate::AddressSpace::fork_beside_handlers`]).
+    pub fn set_tag(&self, tag: u64) {
+        self.inner().tag.store(tag, Ordering::Release);
+    }
+
+    /// Makes one for the child of a fork, with the same features.
+    pub(crate) fn for_child(&self) -> Result<Self, NoMemory> {
+        let child = Self::new(self.memory, 0)?;
+        child.set_features(self.features() & !userfault::CLOSED);
+        Ok(child)
+    }
+
+    /// Returns another handle to it.
+    pub fn again(&self) -> Self {
+        self.inner().hold();
+        Self { ..*self }
+    }
+
     /// Adds features, before anything is registered ([`userfault`]).
     pub fn set_features(&self, features: u64) {
         self.inner().set(features);
+    }
+
+    /// Returns the features that were added.
+    pub fn features(&self) -> u64 {
+        self.inner().features.load(Ordering::Relaxed)
     }
 
     /// Whether it has one of these features.

@@ -30,11 +30,44 @@ pub enum Message {
         /// The number of the thread that waits, if the userfaultfd has that feature.
         thread: u32,
     },
+    /// The process was forked. The child's memory is registered with a userfaultfd that the port names.
+    Fork {
+        /// The port's name for what the reader gets.
+        child: u64,
+    },
+    /// Registered memory was moved, in bytes.
+    Remap {
+        /// From here.
+        from: u64,
+        /// To here.
+        to: u64,
+        /// So many bytes.
+        length: u64,
+    },
+    /// Pages of registered memory are about to be discarded, in bytes.
+    Remove {
+        /// The first byte.
+        start: u64,
+        /// The end.
+        end: u64,
+    },
+    /// Registered memory was unmapped, in bytes.
+    Unmap {
+        /// The first byte.
+        start: u64,
+        /// The end.
+        end: u64,
+    },
 }
+
+/// The page of an event: no request wakes it.
+const EVENT: u64 = u64::MAX - 1;
 
 /// States of an entry.
 const WAITING: u32 = 0;
 const WOKEN: u32 = 1;
+/// Of an event: the handler has gone.
+const GONE: u32 = 2;
 
 /// An entry of a queue.
 #[repr(C)]
@@ -50,6 +83,7 @@ pub(crate) struct Waiter {
 const NOWHERE: u64 = 0;
 const UNREAD: u64 = 1;
 const READ: u64 = 2;
+const TOLD: u64 = 3;
 
 impl Waiter {
     pub(crate) fn new(message: Message, page: u64) -> Self {
@@ -75,6 +109,7 @@ impl Waiter {
 /// The entries of a queue, each in the order in which it came.
 pub(crate) struct Queue {
     unread: List,
+    events: List,
     read: List,
     is_closed: bool,
 }
@@ -83,6 +118,7 @@ impl Queue {
     pub(crate) fn new() -> Self {
         Self {
             unread: List::new(),
+            events: List::new(),
             read: List::new(),
             is_closed: false,
         }
@@ -111,6 +147,7 @@ impl Queue {
     fn list(&mut self, place: u64) -> &mut List {
         match place {
             UNREAD => &mut self.unread,
+            TOLD => &mut self.events,
             _ => &mut self.read,
         }
     }
@@ -141,7 +178,11 @@ impl<M: Machine> Userfault<M> {
         if queue.is_closed {
             return false;
         }
-        queue.push(waiter, UNREAD);
+        let place = match waiter.page {
+            EVENT => TOLD,
+            _ => UNREAD,
+        };
+        queue.push(waiter, place);
         inner.waiting.fetch_add(1, Ordering::Relaxed);
         inner.unread.fetch_add(1, Ordering::SeqCst);
         drop(queue);
@@ -182,7 +223,7 @@ impl<M: Machine> Userfault<M> {
         if place != NOWHERE {
             inner.waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        if place == UNREAD {
+        if matches!(place, UNREAD | TOLD) {
             inner.unread.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -190,8 +231,9 @@ impl<M: Machine> Userfault<M> {
     /// Notifies the port that a message can be read.
     fn tell(&self) {
         let queue = self.inner().queue.lock(self.machine());
-        if !queue.is_closed {
-            self.machine().has_message(self.inner().tag);
+        let tag = self.inner().tag.load(Ordering::Acquire);
+        if !queue.is_closed && tag != 0 {
+            self.machine().has_message(tag);
         }
     }
 
@@ -200,15 +242,52 @@ impl<M: Machine> Userfault<M> {
         self.inner().unread.load(Ordering::SeqCst) != 0
     }
 
-    /// Returns the message that has waited longest, once.
+    /// Returns the message of the fault that has waited longest, once, or else of the first event, which then waits no
+    /// longer.
     pub fn read(&self) -> Option<Message> {
         let mut queue = self.inner().queue.lock(self.machine());
         // SAFETY: under the lock.
-        let waiter = unsafe { Waiter::of(queue.unread.first()?) };
-        queue.take(waiter);
-        queue.push(waiter, READ);
-        self.inner().unread.fetch_sub(1, Ordering::SeqCst);
-        Some(waiter.message)
+        if let Some(hook) = unsafe { queue.unread.first() } {
+            // SAFETY: as above.
+            let waiter = unsafe { Waiter::of(hook) };
+            queue.take(waiter);
+            queue.push(waiter, READ);
+            self.inner().unread.fetch_sub(1, Ordering::SeqCst);
+            return Some(waiter.message);
+        }
+        // SAFETY: as above.
+        let waiter = unsafe { Waiter::of(queue.events.first()?) };
+        let message = waiter.message;
+        self.release(&mut queue, waiter);
+        Some(message)
+    }
+
+    /// Reports an event, and waits until it is read. Returns whether it was: not if the handler has gone, or the
+    /// thread was killed.
+    pub fn report(&self, message: Message) -> bool {
+        let waiter = Waiter::new(message, EVENT);
+        if !self.enter(&waiter) {
+            return false;
+        }
+        let is_read = self.wait(&waiter, true);
+        self.leave(&waiter);
+        is_read && waiter.word.load(Ordering::Relaxed) == WOKEN
+    }
+
+    /// Begins a change that is reported: until [`Userfault::end_change`], requests of the handler fail.
+    pub(crate) fn begin_change(&self) {
+        self.inner().changing.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_change(&self) {
+        self.inner().changing.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes an entry out, and wakes its thread.
+    fn release(&self, queue: &mut Queue, waiter: &Waiter) {
+        self.take(queue, waiter);
+        waiter.word.store(WOKEN, Ordering::Release);
+        self.machine().wake(&waiter.word, 1);
     }
 
     /// Wakes the faults that wait for one of `pages`. What they wait for was published before.
@@ -227,9 +306,7 @@ impl<M: Machine> Userfault<M> {
             let Some(waiter) = found.or_else(|| Queue::find(&queue.unread, pages)) else {
                 return;
             };
-            self.take(&mut queue, waiter);
-            waiter.word.store(WOKEN, Ordering::Release);
-            self.machine().wake(&waiter.word, 1);
+            self.release(&mut queue, waiter);
         }
     }
 
@@ -251,6 +328,15 @@ impl<M: Machine> Userfault<M> {
     pub fn close(&self) {
         self.set_features(userfault::CLOSED);
         self.inner().queue.lock(self.machine()).is_closed = true;
-        self.wake(Pages::new(0, u64::MAX));
+        self.wake(Pages::new(0, EVENT));
+        let mut queue = self.inner().queue.lock(self.machine());
+        // SAFETY: under the lock.
+        while let Some(hook) = unsafe { queue.events.first() } {
+            // SAFETY: as above.
+            let waiter = unsafe { Waiter::of(hook) };
+            self.take(&mut queue, waiter);
+            waiter.word.store(GONE, Ordering::Release);
+            self.machine().wake(&waiter.word, 1);
+        }
     }
 }

@@ -154,6 +154,12 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(());
         }
         let pages = Pages::of_bytes(address..end);
+        if matches!(
+            what,
+            advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE | advice::REMOVE
+        ) {
+            self.report_removal(pages);
+        }
         match what {
             // Programs may not damage the machine's memory.
             advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),

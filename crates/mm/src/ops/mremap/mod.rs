@@ -12,8 +12,12 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::base::userfault::queue::Message;
+use crate::base::userfault::userfault;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
+use crate::ops::userfault::events::Change;
 use crate::probe::space::install_probes;
 use crate::space::AddressSpace;
 use crate::tree::PAGES;
@@ -113,7 +117,9 @@ impl<M: Machine> AddressSpace<M> {
         new: u64,
     ) -> Result<u64, Errno> {
         let start = self.trace_start();
+        let changes = self.begin_changes(old, old_length, length, (flags & FIXED != 0).then_some(new));
         let result = self.remap(old, old_length, length, flags, new);
+        self.report_changes(changes, old, old_length, length, result);
         let at = *result.as_ref().unwrap_or(&old);
         if result.is_ok() && length > old_length {
             // The new pages of a locked mapping are populated from the start.
@@ -123,6 +129,54 @@ impl<M: Machine> AddressSpace<M> {
             self.populate_locked(Pages::new(pages.start + was, pages.end));
         }
         self.trace_result(Kind::Mremap, start, (at, length), result)
+    }
+
+    /// Begins what is reported of a move: the move itself; what is unmapped at the target; what is cut off.
+    #[inline]
+    fn begin_changes(
+        &self,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        target: Option<u64>,
+    ) -> Option<[(Pages, Option<Change<M>>); 3]> {
+        if !self.maps.has_note(Note::USERFAULT) {
+            return None;
+        }
+        let moved = touched(old, old_length);
+        let cut = Pages::new(touched(old, length).end.min(moved.end), moved.end);
+        let replaced = target.map_or(Pages::new(0, 0), |new| touched(new, length));
+        let begin = |pages, feature| (pages, self.begin_change(pages, feature));
+        Some([
+            begin(moved, userfault::EVENT_REMAP),
+            begin(replaced, userfault::EVENT_UNMAP),
+            begin(cut, userfault::EVENT_UNMAP),
+        ])
+    }
+
+    #[inline]
+    fn report_changes(
+        &self,
+        changes: Option<[(Pages, Option<Change<M>>); 3]>,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        result: Result<u64, Errno>,
+    ) {
+        let Some([(_, moved), (target, replaced), (tail, cut)]) = changes else {
+            return;
+        };
+        self.report_unmap(replaced, target, !target.is_empty() && result.is_ok());
+        if let (Ok(to), Some(moved)) = (result, moved)
+            && to != old
+        {
+            moved.report(Message::Remap {
+                from: old,
+                to,
+                length: old_length.min(length).next_multiple_of(PAGE_SIZE),
+            });
+        }
+        self.report_unmap(cut, tail, !tail.is_empty() && result.is_ok());
     }
 
     fn remap(

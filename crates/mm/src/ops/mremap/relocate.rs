@@ -16,7 +16,7 @@ use faultless_trace::Counter;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
-use crate::base::userfault::Handler;
+use crate::base::userfault::{Handler, userfault};
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
@@ -161,9 +161,13 @@ impl<M: Machine> AddressSpace<M> {
         if self.is_newly_mapped(request.old) || self.is_newly_mapped(last) {
             attributes.birth = self.birth();
         }
-        // As on Linux, a moved mapping is registered no more, and stores to its pages are not reported.
-        let reported = attributes.handler.reports_writes();
-        attributes.handler = Handler::NONE;
+        // As on Linux, a moved mapping is registered no more, and stores to its pages are not reported, unless its
+        // handler learns of the move.
+        let follows = attributes.handler.with_feature(userfault::EVENT_REMAP);
+        let reported = attributes.handler.reports_writes() && !follows;
+        if !follows {
+            attributes.handler = Handler::NONE;
+        }
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory is mapped a second time: the old mapping stays as it is.
@@ -183,6 +187,7 @@ impl<M: Machine> AddressSpace<M> {
             protection: attributes.protection,
             shared: attributes.flags.shared,
             // Where stores are tracked, a moved page has to count as written, so pages move one by one.
+            keeps_reports: follows,
             by_tables: self.birth().0 == 0 && !reported,
         };
         let shown = self.show_move(&lock, (&record, gone), target, attributes, stays, &may_be);

@@ -13,6 +13,7 @@
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Frame, Page, Pages, Walk};
 use faultless_sync::Backoff;
+use faultless_sync::reclaim::Section;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
@@ -37,7 +38,8 @@ pub struct Filled {
 }
 
 /// Puts something into an entry that is empty, or a marker.
-type Put<'p> = dyn FnMut(&PteRef<'_>, &Attributes) -> Result<Result<(), Errno>, Retry> + 'p;
+pub(super) type Put<'p> =
+    dyn FnMut(&PteRef<'_>, &Attributes, &Section<'_>) -> Result<Result<(), Errno>, Retry> + 'p;
 
 impl<M: Machine> AddressSpace<M> {
     /// Fills `pages` with copies (`UFFDIO_COPY`), of which stores are reported if `protected`. `content` copies the
@@ -63,7 +65,7 @@ impl<M: Machine> AddressSpace<M> {
             let frame = self.frame_to_fill(&mut new)?;
             content(page - pages.start, frame)?;
             let mut is_added = false;
-            self.put(Page(page), tables, &mut |at, of| {
+            self.put(Page(page), tables, &mut |at, of, _| {
                 check(of).map_err(|_| Retry::MappingChanged)?;
                 if of.backed.is_some() && of.flags.shared {
                     return self.put_in_object(at, of, Page(page), (&mut new, &mut is_added), protected);
@@ -87,7 +89,7 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         self.fill_each(by, pages, &check, &mut |page, tables| {
-            self.put(Page(page), tables, &mut |at, of| {
+            self.put(Page(page), tables, &mut |at, of, _| {
                 check(of).map_err(|_| Retry::MappingChanged)?;
                 let backed = of.backed.ok_or(Retry::MappingChanged)?;
                 match backed.object().find(backed.index(page)) {
@@ -107,7 +109,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut new = FaultState::new(self.memory(), (), true);
         self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
             let mut is_added = false;
-            self.put(Page(page), tables, &mut |at, of| {
+            self.put(Page(page), tables, &mut |at, of, _| {
                 if of.backed.is_some() && of.flags.shared {
                     new.page()?;
                     return self.put_in_object(at, of, Page(page), (&mut new, &mut is_added), false);
@@ -123,7 +125,7 @@ impl<M: Machine> AddressSpace<M> {
     /// As [`AddressSpace::userfault_copy`].
     pub fn userfault_poison(&self, by: &Userfault<M>, pages: Pages) -> Filled {
         self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
-            self.put(Page(page), tables, &mut |at, _| {
+            self.put(Page(page), tables, &mut |at, _, _| {
                 self.tables()
                     .transact(at, || Ok(Self::FORMAT.poison()))
                     .map(Ok)
@@ -132,7 +134,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Calls `fill` for each of `pages`, until that fails.
-    fn fill_each(
+    pub(super) fn fill_each(
         &self,
         by: &Userfault<M>,
         pages: Pages,
@@ -179,7 +181,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Puts something into the entry of a page. `tables` has a frame for a table, if one is needed.
-    fn put(
+    pub(super) fn put(
         &self,
         page: Page,
         tables: &mut FaultState<M, ()>,
@@ -249,7 +251,7 @@ impl<M: Machine> AddressSpace<M> {
             at.validate()?;
             return Ok(Err(Errno::EEXIST));
         }
-        put(&at, attributes)
+        put(&at, attributes, &section)
     }
 
     /// Adds the frame of `new`, which holds the content of the page, to the object of a shared mapping, unless an

@@ -2,22 +2,27 @@
 //!
 //! * Registration is an attribute of mappings. It changes like advice ([`crate::ops::attributes`]): a fault in
 //!   between finds another slot value when it validates, and tries again.
-//! * `fill` puts pages into entries, `protect` write-protects pages. Both claim, validate and publish like a
+//! * `events` tells the handler of changes.
+//! * `fill` and `moving` put pages into entries, `protect` write-protects pages. Both claim, validate and publish like a
 //!   fault. No mapping changes, and no lock is held that a fault would wait for.
 //! * None of these wakes a fault by itself, except the end of a registration. The port calls
 //!   [`Userfault::wake`](crate::Userfault::wake) where Linux does.
 //!
 //! *Models*: loom `fault/userfault.rs`.
 
+pub(crate) mod events;
 mod fill;
+mod moving;
 mod protect;
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
+pub use events::Forked;
 pub use fill::Filled;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::base::userfault::{Handler, Userfault, userfault};
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
@@ -55,6 +60,7 @@ impl<M: Machine> AddressSpace<M> {
     /// never be written; `EBUSY` for one that is registered with another; `ENOMEM`.
     pub fn register(&self, with: &Userfault<M>, pages: Pages, modes: u64) -> Result<(), Errno> {
         let lock = self.maps.lock_range(pages);
+        self.maps.note(Note::USERFAULT);
         let handler = with.handler(modes);
         self.check_each(pages, &|of| {
             if !allows(of, with, modes) {
