@@ -122,7 +122,7 @@ impl Description {
             Object::Directory(_) | Object::Text(..) | Object::Listing(..) => 0,
             // As on Linux: a terminal cannot seek, and the other devices stay at 0.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),
-            Object::Device(..) => return Ok(0),
+            Object::Device(..) | Object::Faults(_) => return Ok(0),
             Object::Path(_) => return Err(EBADF),
             _ => return Err(ESPIPE),
         };

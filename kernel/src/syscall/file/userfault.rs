@@ -163,8 +163,9 @@ fn copy(of: &Faults, at: u64) -> Answer {
     check_unchanging(of)?;
     let [to, from, length, mode]: [u64; 4] = uaccess::read(at)?;
     // The source need not be aligned.
-    range(of, [from & !(PAGE_SIZE - 1), length])?;
-    from.checked_add(length).ok_or(EINVAL)?;
+    if !uaccess::range_ok(from, length) {
+        return Err(EINVAL);
+    }
     let pages = range(of, [to, length])?;
     if mode & !(DONT_WAKE | COPY_PROTECTED) != 0 {
         return Err(EINVAL);

@@ -71,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
         let handler = attributes.handler;
         let found = loop {
             match cache.find(index) {
-                Lookup::Page(_) if handler.waits(userfault::MINOR) => {
+                Lookup::Page(_) if was_there && handler.waits(userfault::MINOR) => {
                     let flags = flags_of(access) | userfault::FLAG_MINOR;
                     return Err(prepared.needs_handler(handler, flags));
                 }

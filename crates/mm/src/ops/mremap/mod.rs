@@ -119,7 +119,7 @@ impl<M: Machine> AddressSpace<M> {
         let start = self.trace_start();
         let changes = self.begin_changes(old, old_length, length, (flags & FIXED != 0).then_some(new));
         let result = self.remap(old, old_length, length, flags, new);
-        self.report_changes(changes, old, old_length, length, result);
+        self.report_changes(changes, old, flags & DONTUNMAP != 0, result);
         let at = *result.as_ref().unwrap_or(&old);
         if result.is_ok() && length > old_length {
             // The new pages of a locked mapping are populated from the start.
@@ -131,7 +131,8 @@ impl<M: Machine> AddressSpace<M> {
         self.trace_result(Kind::Mremap, start, (at, length), result)
     }
 
-    /// Begins what is reported of a move: the move itself; what is unmapped at the target; what is cut off.
+    /// Begins what is reported of a move: what is unmapped at the target, the move itself, what is cut off, and that
+    /// nothing is left at the old place.
     #[inline]
     fn begin_changes(
         &self,
@@ -139,44 +140,49 @@ impl<M: Machine> AddressSpace<M> {
         old_length: u64,
         length: u64,
         target: Option<u64>,
-    ) -> Option<[(Pages, Option<Change<M>>); 3]> {
+    ) -> Option<[(Pages, Change<M>); 4]> {
         if !self.maps.has_note(Note::USERFAULT) {
             return None;
         }
-        let moved = touched(old, old_length);
-        let cut = Pages::new(touched(old, length).end.min(moved.end), moved.end);
+        let all = touched(old, old_length);
+        let moved = Pages::new(all.start, touched(old, length).end.min(all.end));
         let replaced = target.map_or(Pages::new(0, 0), |new| touched(new, length));
-        let begin = |pages, feature| (pages, self.begin_change(pages, feature));
+        let begin = |pages, feature| (pages, self.begin_change_of(pages, feature));
         Some([
-            begin(moved, userfault::EVENT_REMAP),
             begin(replaced, userfault::EVENT_UNMAP),
-            begin(cut, userfault::EVENT_UNMAP),
+            begin(moved, userfault::EVENT_REMAP),
+            begin(Pages::new(moved.end, all.end), userfault::EVENT_UNMAP),
+            begin(moved, userfault::EVENT_UNMAP),
         ])
     }
 
+    /// Reports them, as far as they have come about. `stays`: the old place is still mapped.
     #[inline]
     fn report_changes(
         &self,
-        changes: Option<[(Pages, Option<Change<M>>); 3]>,
+        changes: Option<[(Pages, Change<M>); 4]>,
         old: u64,
-        old_length: u64,
-        length: u64,
+        stays: bool,
         result: Result<u64, Errno>,
     ) {
-        let Some([(_, moved), (target, replaced), (tail, cut)]) = changes else {
+        let (Some([replaced, moved, cut, left]), Ok(to)) = (changes, result) else {
             return;
         };
-        self.report_unmap(replaced, target, !target.is_empty() && result.is_ok());
-        if let (Ok(to), Some(moved)) = (result, moved)
-            && to != old
-        {
-            moved.report(Message::Remap {
+        let unmapped = |(pages, change): (Pages, Change<M>)| {
+            self.report_unmap(Some(change), pages, !pages.is_empty());
+        };
+        unmapped(replaced);
+        if to != old {
+            moved.1.report(Message::Remap {
                 from: old,
                 to,
-                length: old_length.min(length).next_multiple_of(PAGE_SIZE),
+                length: moved.0.len() * PAGE_SIZE,
             });
         }
-        self.report_unmap(cut, tail, !tail.is_empty() && result.is_ok());
+        unmapped(cut);
+        if to != old && !stays {
+            unmapped(left);
+        }
     }
 
     fn remap(

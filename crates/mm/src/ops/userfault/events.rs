@@ -150,8 +150,9 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// The same, where mappings may be registered.
     #[cold]
-    fn begin_change_of(&self, pages: Pages, feature: u64) -> Change<M> {
+    pub(crate) fn begin_change_of(&self, pages: Pages, feature: u64) -> Change<M> {
         let mut change = Change::none();
         let mut at = pages.start;
         while let Some((part, to, handler)) = self.next_told(at, pages.end, feature) {

@@ -37,7 +37,7 @@ pub struct Filled {
     pub error: Option<Errno>,
 }
 
-/// Puts something into an entry that is empty, or a marker.
+/// Puts something into an entry that is empty, a marker, or poison.
 pub(super) type Put<'p> =
     dyn FnMut(&PteRef<'_>, &Attributes, &Section<'_>) -> Result<Result<(), Errno>, Retry> + 'p;
 
@@ -247,7 +247,8 @@ impl<M: Machine> AddressSpace<M> {
         if Self::FORMAT.is_claimed(at.value) {
             return Err(Retry::EntryClaimed);
         }
-        if at.value != 0 && at.value != Self::FORMAT.marker() {
+        let (marker, poison) = (Self::FORMAT.marker(), Self::FORMAT.poison());
+        if ![0, marker, poison].contains(&at.value) {
             at.validate()?;
             return Ok(Err(Errno::EEXIST));
         }

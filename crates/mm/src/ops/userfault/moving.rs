@@ -98,6 +98,9 @@ impl<M: Machine> AddressSpace<M> {
         skips: bool,
         section: &Section<'_>,
     ) -> Result<Result<(), Errno>, Retry> {
+        if at.value != 0 {
+            return Ok(Err(Errno::EEXIST));
+        }
         let Some(vma) = VmaRef::find(&self.maps, from, Mode::Locked, section)? else {
             return Ok(Err(Errno::ENOENT));
         };
