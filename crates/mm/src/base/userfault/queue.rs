@@ -2,8 +2,8 @@
 //!
 //! * An entry lies on the stack of the thread that waits. The thread takes the lock once more before it goes on,
 //!   so that a waker is done with the entry by then.
-//! * A fault enters the queue, fences, looks at its page-table entry again, and only then parks. The handler
-//!   publishes an entry, fences, and then looks for waiting faults. So one of the two sees the other.
+//! * A fault enters the queue, then a read section, looks at its page-table entry again, and only then parks. The
+//!   handler publishes an entry, fences, and then looks for waiting faults. So one of the two sees the other.
 //! * A fault waits until it is woken, whether its message was read or not. A reader sees each message once.
 //!
 //! *Writes*: the queue, its entries and the count, under the lock.
@@ -12,7 +12,7 @@
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{AtomicU32, Local, Ordering, fence};
-use faultless_sync::{Mutant, check_park, mutant};
+use faultless_sync::check_park;
 
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
@@ -66,7 +66,7 @@ const EVENT: u64 = u64::MAX - 1;
 /// States of an entry.
 const WAITING: u32 = 0;
 const WOKEN: u32 = 1;
-/// Of an event: the handler has gone.
+/// The handler has gone.
 const GONE: u32 = 2;
 
 /// An entry of a queue.
@@ -152,6 +152,17 @@ impl Queue {
         }
     }
 
+    /// Returns the first entry of all.
+    ///
+    /// # Safety
+    /// The lock is held.
+    unsafe fn first<'a>(&self) -> Option<&'a Hook> {
+        // SAFETY: passed on to the caller.
+        let [unread, read, events] =
+            [&self.unread, &self.read, &self.events].map(|list| unsafe { list.first() });
+        unread.or(read).or(events)
+    }
+
     /// Returns the first entry of `list` from `from` on for a page of `pages`.
     fn find<'a>(list: &List, pages: Pages) -> Option<&'a Waiter> {
         // SAFETY: the lock is held.
@@ -171,7 +182,7 @@ impl Queue {
 
 impl<M: Machine> Userfault<M> {
     /// Puts a fault into the queue. Returns whether it is: nothing waits for a handler that has gone. The caller
-    /// looks again at what it would wait for.
+    /// looks again at what it would wait for, in a read section: entering that is a full barrier.
     pub(crate) fn enter(&self, waiter: &Waiter) -> bool {
         let inner = self.inner();
         let mut queue = inner.queue.lock(self.machine());
@@ -185,11 +196,6 @@ impl<M: Machine> Userfault<M> {
         queue.push(waiter, place);
         inner.waiting.fetch_add(1, Ordering::Relaxed);
         inner.unread.fetch_add(1, Ordering::SeqCst);
-        drop(queue);
-        if !mutant(Mutant::ReportedWithoutFence) {
-            // Pairs with the fence in `wake`.
-            fence(Ordering::SeqCst);
-        }
         true
     }
 
@@ -258,7 +264,7 @@ impl<M: Machine> Userfault<M> {
         // SAFETY: as above.
         let waiter = unsafe { Waiter::of(queue.events.first()?) };
         let message = waiter.message;
-        self.release(&mut queue, waiter);
+        self.release(&mut queue, waiter, WOKEN);
         Some(message)
     }
 
@@ -284,19 +290,18 @@ impl<M: Machine> Userfault<M> {
     }
 
     /// Takes an entry out, and wakes its thread.
-    fn release(&self, queue: &mut Queue, waiter: &Waiter) {
+    fn release(&self, queue: &mut Queue, waiter: &Waiter, state: u32) {
         self.take(queue, waiter);
-        waiter.word.store(WOKEN, Ordering::Release);
+        waiter.word.store(state, Ordering::Release);
         self.machine().wake(&waiter.word, 1);
     }
 
     /// Wakes the faults that wait for one of `pages`. What they wait for was published before.
     pub fn wake(&self, pages: Pages) {
         let inner = self.inner();
-        if !mutant(Mutant::ReportedWithoutFence) {
-            // Pairs with the fence in `enter`.
-            fence(Ordering::SeqCst);
-        }
+        // Pairs with the barrier of the section in which a fault in the queue looks at its entry. Whatever publishes
+        // today has a barrier of its own behind its claim.
+        fence(Ordering::SeqCst);
         if inner.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -306,7 +311,7 @@ impl<M: Machine> Userfault<M> {
             let Some(waiter) = found.or_else(|| Queue::find(&queue.unread, pages)) else {
                 return;
             };
-            self.release(&mut queue, waiter);
+            self.release(&mut queue, waiter, WOKEN);
         }
     }
 
@@ -328,15 +333,12 @@ impl<M: Machine> Userfault<M> {
     pub fn close(&self) {
         self.set_features(userfault::CLOSED);
         self.inner().queue.lock(self.machine()).is_closed = true;
-        self.wake(Pages::new(0, EVENT));
         let mut queue = self.inner().queue.lock(self.machine());
         // SAFETY: under the lock.
-        while let Some(hook) = unsafe { queue.events.first() } {
+        while let Some(hook) = unsafe { queue.first() } {
             // SAFETY: as above.
             let waiter = unsafe { Waiter::of(hook) };
-            self.take(&mut queue, waiter);
-            waiter.word.store(GONE, Ordering::Release);
-            self.machine().wake(&waiter.word, 1);
+            self.release(&mut queue, waiter, GONE);
         }
     }
 }

@@ -77,9 +77,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
                 Lookup::Page(found) => break found,
                 Lookup::Beyond => return Ok(Outcome::Bus),
-                Lookup::Missing
-                    if handler.waits(userfault::MISSING) && cache.is_zeroes(index) =>
-                {
+                Lookup::Missing if handler.waits(userfault::MISSING) && cache.is_zeroes(index) => {
                     return Err(prepared.needs_handler(handler, flags_of(access)));
                 }
                 Lookup::Missing if cache.is_zeroes(index) => {

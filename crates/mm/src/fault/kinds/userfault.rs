@@ -15,6 +15,7 @@
 
 use faultless_paging::{Access, Page, Pte, Walk};
 use faultless_sync::reclaim::Section;
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::How;
 
 use crate::base::machine::Machine;
@@ -134,8 +135,8 @@ impl<M: Machine> AddressSpace<M> {
             // Closed: the mapping is registered no more, or will not be in a moment.
             return None;
         }
-        let is_woken =
-            !self.is_blocked(page, access, &report) || to.wait(&waiter, prepared.by_kernel);
+        let is_blocked = self.is_blocked(page, access, &report) || mutant(Mutant::NotLookedAgain);
+        let is_woken = !is_blocked || to.wait(&waiter, prepared.by_kernel);
         to.leave(&waiter);
         (!is_woken).then_some(Outcome::Interrupted)
     }
@@ -176,10 +177,7 @@ impl<M: Machine> AddressSpace<M> {
         let Some(backed) = mapping.and_then(|mapping| mapping.attributes().backed) else {
             return true;
         };
-        let is_there = matches!(
-            backed.object().find(backed.index(page.0)),
-            Lookup::Page(_)
-        );
+        let is_there = matches!(backed.object().find(backed.index(page.0)), Lookup::Page(_));
         is_there == (report.flags & userfault::FLAG_MINOR != 0)
     }
 }

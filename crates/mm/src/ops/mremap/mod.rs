@@ -117,7 +117,8 @@ impl<M: Machine> AddressSpace<M> {
         new: u64,
     ) -> Result<u64, Errno> {
         let start = self.trace_start();
-        let changes = self.begin_changes(old, old_length, length, (flags & FIXED != 0).then_some(new));
+        let changes =
+            self.begin_changes(old, old_length, length, (flags & FIXED != 0).then_some(new));
         let result = self.remap(old, old_length, length, flags, new);
         self.report_changes(changes, old, flags & DONTUNMAP != 0, result);
         let at = *result.as_ref().unwrap_or(&old);

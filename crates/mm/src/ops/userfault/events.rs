@@ -61,10 +61,7 @@ impl<M: Machine> Change<M> {
 
 impl<M: Machine> Drop for Change<M> {
     fn drop(&mut self) {
-        self.told
-            .iter()
-            .flatten()
-            .for_each(Userfault::end_change);
+        self.told.iter().flatten().for_each(Userfault::end_change);
     }
 }
 
@@ -186,8 +183,7 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     fn report_removal_of(&self, pages: Pages) {
         let mut at = pages.start;
-        while let Some((part, to, handler)) =
-            self.next_told(at, pages.end, userfault::EVENT_REMOVE)
+        while let Some((part, to, handler)) = self.next_told(at, pages.end, userfault::EVENT_REMOVE)
         {
             at = part.end;
             let mut change = Change::none();

@@ -68,7 +68,13 @@ impl<M: Machine> AddressSpace<M> {
             self.put(Page(page), tables, &mut |at, of, _| {
                 check(of).map_err(|_| Retry::MappingChanged)?;
                 if of.backed.is_some() && of.flags.shared {
-                    return self.put_in_object(at, of, Page(page), (&mut new, &mut is_added), protected);
+                    return self.put_in_object(
+                        at,
+                        of,
+                        Page(page),
+                        (&mut new, &mut is_added),
+                        protected,
+                    );
                 }
                 self.put_copy(at, Page(page), &mut new, protected).map(Ok)
             })
@@ -112,7 +118,13 @@ impl<M: Machine> AddressSpace<M> {
             self.put(Page(page), tables, &mut |at, of, _| {
                 if of.backed.is_some() && of.flags.shared {
                     new.page()?;
-                    return self.put_in_object(at, of, Page(page), (&mut new, &mut is_added), false);
+                    return self.put_in_object(
+                        at,
+                        of,
+                        Page(page),
+                        (&mut new, &mut is_added),
+                        false,
+                    );
                 }
                 self.map_zero_page::<()>(at).map(Ok)
             })
