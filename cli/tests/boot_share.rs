@@ -198,6 +198,8 @@ const SUITE: [(&str, &str); 34] = [
     ("pipe1", "pipe1 -t {cpus}"),
     ("context_switch_threads", "context_switch1 -t {cpus}"),
     ("context_switch_processes", "context_switch1 -P -t {cpus}"),
+    ("uffd_missing", "uffd_missing -t {cpus}"),
+    ("uffd_wp", "uffd_wp -t {cpus}"),
     ("forceswap_1", "forceswap {cpus} 500 1"),
     ("forceswap_64", "forceswap {cpus} 20 64"),
     ("forceswap_ram_1", "forceswap {cpus} 500 1"),

@@ -8,3 +8,4 @@ pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod stack;
 pub(crate) mod swap;
+pub(crate) mod userfault;
