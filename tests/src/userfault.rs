@@ -119,6 +119,7 @@ pub fn fault(message: Message, flags: u64) -> u64 {
             assert_eq!(seen, flags);
             address
         }
+        event => panic!("no fault: {event:?}"),
     }
 }
 

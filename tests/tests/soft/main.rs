@@ -58,6 +58,7 @@ mod fault {
     mod pins;
     mod policies;
     mod userfault;
+    mod userfault_objects;
     mod userfault_protect;
 }
 mod probe {

@@ -303,7 +303,9 @@ fn what_the_kernel_reads_waits() {
         let handled = Handled::new(memory, space, 0);
         handled.register(AT, 64 * PAGE, userfault::MISSING).unwrap();
         let bring = |to: &Handled<'_>, message| {
-            let Message::Fault { address, .. } = message;
+            let Message::Fault { address, .. } = message else {
+                panic!("no fault: {message:?}");
+            };
             to.copy(address, address, false);
         };
         handled.beside(bring, || {
