@@ -23,9 +23,16 @@ pub struct Frames<P> {
     zero: Frame,
     pool: bool,
     watermarks: Levels,
-    /// 1 while frames are to be reclaimed in the background, else 0. Written when that changes.
+    /// Whether frames are reclaimed in the background. Written when that changes.
     shortage: Padded<AtomicU32>,
 }
+
+/// There are enough frames.
+const ENOUGH: u32 = 0;
+/// Frames are to be reclaimed in the background.
+const SHORT: u32 = 1;
+/// No more can be reclaimed.
+const GIVEN_UP: u32 = 2;
 
 /// Cache lines of the next frame to prefetch.
 const FETCHED: usize = 4;
@@ -80,7 +87,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             zero,
             pool: true,
             watermarks: Levels::default(),
-            shortage: Padded(AtomicU32::new(0)),
+            shortage: Padded(AtomicU32::new(ENOUGH)),
         })
     }
 
@@ -89,22 +96,29 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         self.watermarks.set(watermarks);
     }
 
-    /// Returns the word on which a thread that reclaims in the background parks while it is 0. An allocation
-    /// sets it to 1 and wakes the thread when less than [`Watermarks::low`] frames are free.
+    /// Returns the word on which a thread that reclaims in the background parks while it is not 1. An allocation sets
+    /// it to 1 and wakes the thread when less than [`Watermarks::low`] frames are free.
     pub fn shortage(&self) -> &AtomicU32 {
         &self.shortage
     }
 
-    /// Clears the word of [`Frames::shortage`]: the next allocation below the watermark sets it again.
-    pub fn end_shortage(&self) {
-        self.shortage.store(0, Ordering::Relaxed);
+    /// Ends what the word of [`Frames::shortage`] has begun. If there are not enough frames, because no more can be
+    /// reclaimed, the thread is not woken again before there are: it would only take from programs what they need next.
+    pub fn end_shortage(&self, is_enough: bool) {
+        let next = if is_enough { ENOUGH } else { GIVEN_UP };
+        self.shortage.store(next, Ordering::Relaxed);
     }
 
-    #[cold]
-    fn begin_shortage(&self) {
-        if self.shortage.load(Ordering::Relaxed) == 0 {
-            self.shortage.store(1, Ordering::Relaxed);
-            self.machine.wake(&self.shortage, u32::MAX);
+    /// Compares the number of free frames with the watermark.
+    fn note_free(&self, free: u64) {
+        let is_low = free < self.watermarks.get().low;
+        match self.shortage.load(Ordering::Relaxed) {
+            ENOUGH if is_low => {
+                self.shortage.store(SHORT, Ordering::Relaxed);
+                self.machine.wake(&self.shortage, u32::MAX);
+            }
+            GIVEN_UP if !is_low => self.shortage.store(ENOUGH, Ordering::Relaxed),
+            _ => {}
         }
     }
 
@@ -177,11 +191,9 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
                 }
                 room -= 1 << order;
             }
-            let is_low = buddy.free() < self.watermarks.get().low;
+            let free = buddy.free();
             drop(buddy);
-            if is_low {
-                self.begin_shortage();
-            }
+            self.note_free(free);
         });
         // Zeroed frames are the last reserve.
         cache.any.pop().or_else(|| cache.zeroed.pop())

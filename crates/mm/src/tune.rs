@@ -119,3 +119,6 @@ pub(crate) const SWEEP_ROUNDS: u64 = pick(4, 3, 3);
 
 /// The most pages of an object that one step of a sweep sees.
 pub(crate) const SWEPT_PAGES: u32 = pick(32, 2, 2) as u32;
+
+/// The fewest frames that a fault without memory frees before it goes on.
+pub(crate) const RECLAIMED_LEAST: u64 = pick(16, 1, 1);

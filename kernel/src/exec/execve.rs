@@ -11,6 +11,7 @@ use super::{Plan, elf, script, short_name, string};
 use crate::arch::{context, fpu, percpu};
 use crate::errno::{E2BIG, EINTR, ENOENT, Errno};
 use crate::files::image;
+use crate::memory::reclaim::or_reclaim;
 use crate::process::{self, Process, UserSpace, alarm, end, family, space, usage};
 use crate::ptrace::attach;
 use crate::sched::thread::{Thread, Work};
@@ -29,7 +30,7 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
     let mut limits = process::current().limits.lock().memory();
     // No data limit applies during the load; `Plan::load` sets it afterwards.
     limits.data = u64::MAX;
-    let new = UserSpace::new(policy, &limits)?;
+    let new = or_reclaim(|| UserSpace::new(policy, &limits))?;
     let thread = sched::current();
     let process = process::current();
     process.end_others(thread)?;

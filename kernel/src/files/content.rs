@@ -15,6 +15,7 @@ use crate::arch::uaccess;
 use crate::errno::{Answer, EFBIG, ENOMEM, ENOSPC, Errno};
 use crate::memory::MemoryObject;
 use crate::memory::machine::{Kernel, memory};
+use crate::memory::reclaim::or_reclaim;
 use crate::sched;
 use crate::sched::thread::Work;
 use crate::shared::Shared;
@@ -107,9 +108,14 @@ impl Content {
         Ok(done)
     }
 
+    /// Returns a page that the file has in memory or in swap.
+    fn present(&self, page: u64) -> Result<Option<Pinned<'_, Kernel>>, Errno> {
+        or_reclaim(|| self.store.present(page))
+    }
+
     /// Copies a part of a page to user memory.
     fn give(&self, at: u64, part: usize, to: u64) -> Result<(), Errno> {
-        if let Some(page) = self.store.present(at / PAGE).map_err(|_| ENOMEM)? {
+        if let Some(page) = self.present(at / PAGE)? {
             let from = physical_to_virtual(page.frame().0 << 12);
             // SAFETY: The page is pinned, and the part lies in it.
             return unsafe { uaccess::write_from(to, from.add((at % PAGE) as usize), part) };
@@ -130,8 +136,8 @@ impl Content {
             let within = (at % PAGE) as usize;
             let part = (PAGE as usize - within).min(length - done);
             let to = &mut to[done..done + part];
-            let Ok(page) = self.store.present(at / PAGE) else {
-                // The page has as many pins as it may have, and they may stay for ever.
+            let Ok(page) = self.present(at / PAGE) else {
+                // The page has as many pins as it may have, and they may stay for ever; or it cannot come back.
                 return done;
             };
             if let Some(page) = page {
@@ -340,7 +346,7 @@ pub fn punch(store: &MemoryObject, source: &Source, start: u64, end: u64) -> Res
 /// `ENOSPC`.
 fn to_write(store: &MemoryObject, page: u64) -> Result<Pinned<'_, Kernel>, Errno> {
     for _ in 0..EXPEDITIONS {
-        match store.page_to_write(page) {
+        match or_reclaim(|| store.page_to_write(page)) {
             Err(ENOMEM | ENOSPC) => memory().expedite(),
             other => return other,
         }

@@ -230,7 +230,16 @@ fn mark(frame: Frame, purpose: Purpose) {
 /// # Errors
 /// If there is none.
 pub fn allocate_zeroed(purpose: Purpose) -> Result<u64, NoMemory> {
-    let frame = timer::without_naps(|| FRAMES.get().allocate_zeroed(Kernel.cpu()))?;
+    let allocate = || {
+        let frames = FRAMES.get();
+        frames.allocate_zeroed(Kernel.cpu()).or_else(|_| {
+            // The kernel may use what is kept from programs.
+            let frame = frames.allocate_reserved(Kernel.cpu())?;
+            Kernel.zero(frame);
+            Ok(frame)
+        })
+    };
+    let frame = timer::without_naps(allocate)?;
     mark(frame, purpose);
     Ok(frame.0 << 12)
 }

@@ -6,7 +6,7 @@ use faultless_frames::Watermarks;
 use faultless_mm::PAGE_SIZE;
 
 use crate::arch::TrapFrame;
-use crate::errno::Errno;
+use crate::errno::{ENOMEM, Errno};
 use crate::memory::machine;
 use crate::sched;
 use crate::sched::thread::Thread;
@@ -27,14 +27,30 @@ pub fn begin() -> Result<(), Errno> {
     Ok(())
 }
 
+/// Calls `allocate` until it no longer fails for want of memory, or none can be reclaimed. The caller holds no spin
+/// lock.
+///
+/// # Errors
+/// Those of `allocate`.
+pub fn or_reclaim<R>(mut allocate: impl FnMut() -> Result<R, Errno>) -> Result<R, Errno> {
+    loop {
+        match allocate() {
+            Err(ENOMEM) if machine::memory().reclaim_some() => {}
+            other => return other,
+        }
+    }
+}
+
 /// Sleeps outside the core, so that the machine can be stopped meanwhile.
 fn run(_: &'static Thread) {
     let shortage = machine::frames().shortage();
     let key = core::ptr::from_ref(shortage) as u64;
     loop {
-        let is_enough = || Ok(shortage.load(Ordering::SeqCst) == 0);
-        let _ = wait::sleep(key, u32::MAX, None, Interruptible::No, is_enough);
-        machine::memory().reclaim_in_background();
-        machine::frames().end_shortage();
+        while shortage.load(Ordering::SeqCst) != 1 {
+            let waits = || Ok(shortage.load(Ordering::SeqCst) != 1);
+            let _ = wait::sleep(key, u32::MAX, None, Interruptible::No, waits);
+        }
+        let is_enough = machine::memory().reclaim_in_background();
+        machine::frames().end_shortage(is_enough);
     }
 }

@@ -12,6 +12,7 @@ use crate::arch::{TrapFrame, fpu, registers, uaccess};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
 use crate::files::descriptors::Table;
 use crate::files::place::Place;
+use crate::memory::reclaim::or_reclaim;
 use crate::memory::{USER_END, stacks};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
@@ -150,7 +151,7 @@ fn new_thread(
     if arguments.stack != 0 {
         child_frame.fast.rsp = arguments.stack;
     }
-    let child = Thread::new(id, true, begin, &child_frame)?;
+    let child = or_reclaim(|| Thread::new(id, true, begin, &child_frame))?;
     child.set_process(process.clone());
     let tls = arguments.has(linux::CLONE_SETTLS).then_some(arguments.tls);
     child.fs_base.set(tls.unwrap_or(parent.fs_base.get()));
@@ -191,7 +192,7 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     let space = if arguments.has(linux::CLONE_VM) {
         space
     } else {
-        let copy = space.fork()?;
+        let copy = or_reclaim(|| space.fork())?;
         // Not the limits of the space, which may be borrowed from another process.
         copy.set_limits(&limits.memory());
         copy

@@ -1,5 +1,5 @@
 //! Out-of-memory handling: takes the lazily freed pages of processes (`MADV_FREE`). If there are none, it
-//! kills the largest process, as on Linux, and everything else goes on.
+//! kills the largest process, as on Linux, and everything else goes on. The core has tried to swap pages out before.
 //!
 //! One process is chosen at a time. While it still frees its memory, no other is chosen, and a thread that
 //! needs memory pauses and tries again. A process that ends anyway counts as chosen while it is the largest.
@@ -19,7 +19,7 @@ use linux_raw_sys::general::SIGKILL;
 /// Nanoseconds between a fault that found no memory and its next try.
 const PAUSE: u64 = 1_000_000;
 
-/// The process with the most pages in memory, and how many. None while the end of a process is waited for.
+/// The process with the most pages, in memory or swapped out, and how many. None while the end of a process is waited for.
 fn largest() -> Option<(Shared<Process>, u64)> {
     let mut found: Option<(Shared<Process>, u64)> = None;
     let mut is_waited_for = false;
@@ -28,7 +28,10 @@ fn largest() -> Option<(Shared<Process>, u64)> {
         let was_chosen = process.out_of_memory.load(Ordering::Acquire);
         let gives_back = space.is_none() && !process.has_given_back.load(Ordering::Acquire);
         is_waited_for |= process.is_ending() && (was_chosen || gives_back);
-        let pages = space.map_or(0, |space| space.resident());
+        let pages = space.map_or(0, |space| {
+            let rss = space.rss();
+            rss.resident() + rss.swapped + rss.tables
+        });
         if found.as_ref().is_none_or(|(_, most)| pages >= *most) {
             found = Some((process.clone(), pages));
         }
@@ -83,7 +86,7 @@ pub fn fault_found_none() {
     if let Some((victim, pages)) = &chosen {
         victim.out_of_memory.store(true, Ordering::Release);
         log::error!(
-            "out of memory: killed process {} ({}), which had {} KiB in memory",
+            "out of memory: killed process {} ({}), which had {} KiB in memory and swap",
             victim.id,
             victim.program().name(),
             pages * 4

@@ -284,9 +284,13 @@ impl<M: Machine> Memory<M> {
         Ok(frame)
     }
 
-    /// Allocates a frame for something that lives as long as a space.
+    /// Allocates a frame for something that lives as long as a space. It may be one that is kept from programs' pages.
     pub(crate) fn take_space_frame(&self) -> Result<Frame, NoMemory> {
-        let frame = self.allocate_frame_to_fill()?;
+        let reserved = || self.machine.frames().allocate_reserved(self.machine.cpu());
+        let frame = self.allocate_frame_to_fill().or_else(|none| {
+            self.may_allocate().map_err(|_| none)?;
+            reserved()
+        })?;
         let descriptor = self.machine.frames().descriptor(frame);
         descriptor.set_flags(Flags::SPACE);
         Ok(frame)

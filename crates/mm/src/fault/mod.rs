@@ -188,7 +188,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Looks for memory harder, with nothing held. Whether another try is worth it.
     #[cold]
     fn finds_memory<N>(&self, prepared: &mut FaultState<M, N>) -> bool {
-        self.memory().reclaim_some() || prepared.find_memory() || take_lazyfree(self)
+        match self.memory().is_reclaiming() {
+            true => self.memory().reclaim_some() || take_lazyfree(self),
+            false => prepared.find_memory() || take_lazyfree(self),
+        }
     }
 
     /// Makes one try: steps 1 to 10.

@@ -7,7 +7,7 @@
 //!
 //! No fault reads a limit, except one that grows a stack.
 //!
-//! Overcommit is Linux's heuristic: a single request must fit into the machine's memory, and nothing else is
+//! Overcommit is Linux's heuristic: a single request must fit into the machine's memory and swap, and nothing else is
 //! checked ([`crate::Layout::commit_pages`]). The sum of what is committed is only reported
 //! ([`crate::Memory::committed`]). Each CPU has a part of it, so that no line is shared.
 
@@ -234,7 +234,13 @@ impl<M: Machine> Mappings<M> {
 
     /// Whether a single request may commit this many pages with these attributes.
     pub(crate) fn may_commit(&self, attributes: &Attributes, pages: u64) -> bool {
-        !attributes.commits() || pages <= self.layout.commit_pages
+        !attributes.commits() || self.fits(pages)
+    }
+
+    /// Whether memory and swap together have so many pages.
+    pub(crate) fn fits(&self, pages: u64) -> bool {
+        let memory = self.layout.commit_pages;
+        pages <= memory || pages - memory <= self.memory.swap_usage().0
     }
 
     /// Checks that `pages` may become `new`, or unmapped, as far as mappings are counted. As on Linux, only a

@@ -16,9 +16,9 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::reclaim::object::sweep_objects;
 use crate::reclaim::page_out::{Batch, write};
-use crate::reclaim::sweep::{Swept, sweep};
+use crate::reclaim::sweep::{Swept, Taken, sweep};
 use crate::rmap::claims::Places;
-use crate::tune::SWEEP_ROUNDS;
+use crate::tune::{RECLAIMED_LEAST, SWEEP_ROUNDS};
 
 /// What reclaims.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,44 +37,54 @@ impl By {
     }
 }
 
-/// How far the sweeps have gone without result, by ends that they have reached.
+/// How far the sweeps have gone with little result, by ends that they have reached.
 #[derive(Default)]
 struct Fruitless {
     spaces: u64,
     objects: u64,
+    /// Frames freed meanwhile: too few.
+    freed: u64,
 }
 
 impl<M: Machine> Memory<M> {
-    /// Frees frames until the source misses none, or none can be freed. Lets other threads run in between. Returns how
-    /// many it has freed. The caller holds nothing.
-    pub fn reclaim_in_background(&'static self) -> u64 {
-        let (mut freed, mut fruitless) = (0, Fruitless::default());
+    /// Frees frames until the source misses none, or no more can be freed. Lets other threads run in between. Returns
+    /// whether there are enough. The caller holds nothing.
+    pub fn reclaim_in_background(&'static self) -> bool {
+        let mut fruitless = Fruitless::default();
         while self.machine().frames().missing() > 0 {
-            let Some(more) = self.reclaim_batch(By::Background, &mut fruitless) else {
+            if self.reclaim_batch(By::Background, &mut fruitless).is_none() {
+                return false;
+            }
+            cond_resched(self.machine());
+        }
+        true
+    }
+
+    /// Frees some frames, for an allocation that has found none. Returns whether it has freed enough for the caller to
+    /// get on. The caller holds nothing.
+    ///
+    /// A few frames are not enough: the pages that the program needs next might be all that can still leave, and come
+    /// back, for ever.
+    #[cold]
+    pub fn reclaim_some(&'static self) -> bool {
+        if !self.is_reclaiming() {
+            // Something else than memory is short.
+            return false;
+        }
+        let (mut freed, mut fruitless) = (0, Fruitless::default());
+        while freed < RECLAIMED_LEAST && !self.machine().fatal_signal_pending() {
+            let Some(more) = self.reclaim_batch(By::Direct, &mut fruitless) else {
                 break;
             };
             freed += more;
             cond_resched(self.machine());
         }
-        freed
+        freed >= RECLAIMED_LEAST
     }
 
-    /// Frees some frames, for an allocation that has found none. Returns whether it has. The caller holds nothing.
-    #[cold]
-    pub fn reclaim_some(&'static self) -> bool {
-        if self.machine().frames().missing() == 0 {
-            // Something else than memory is short.
-            return false;
-        }
-        let mut fruitless = Fruitless::default();
-        while !self.machine().fatal_signal_pending() {
-            match self.reclaim_batch(By::Direct, &mut fruitless) {
-                Some(0) => cond_resched(self.machine()),
-                Some(_) => return true,
-                None => break,
-            }
-        }
-        false
+    /// Whether memory is reclaimed at all.
+    pub(crate) fn is_reclaiming(&self) -> bool {
+        self.machine().frames().missing() > 0
     }
 
     /// Frees the frames of a batch of pages. Returns how many; `None` when it is in vain.
@@ -87,8 +97,13 @@ impl<M: Machine> Memory<M> {
         let (slots, used) = self.swap_usage();
         let mut spaces = self.keep_spaces();
         let count = spaces.count();
+        // Programs may use every page between two looks of the sweep.
+        let taken = match fruitless.spaces < SWEEP_ROUNDS / 2 * count {
+            true => Taken::Unused,
+            false => Taken::Any,
+        };
         let of_spaces = match used < slots {
-            true => sweep(&mut spaces, &places, &mut batch),
+            true => sweep(&mut spaces, &places, &mut batch, taken),
             // Without a slot, only pages that the program does not need could leave, and they are found faster.
             false => Swept {
                 ends: count,
@@ -103,7 +118,8 @@ impl<M: Machine> Memory<M> {
         counters.add(scanned, of_objects.seen + of_spaces.seen);
         counters.add(stolen, freed);
         counters.add(Counter::Deactivate, of_objects.aged + of_spaces.aged);
-        if freed > 0 {
+        fruitless.freed += freed;
+        if fruitless.freed >= RECLAIMED_LEAST {
             *fruitless = Fruitless::default();
             return Some(freed);
         }
@@ -111,6 +127,6 @@ impl<M: Machine> Memory<M> {
         fruitless.objects += of_objects.ends;
         let goes_on = fruitless.spaces < SWEEP_ROUNDS * count
             || fruitless.objects < SWEEP_ROUNDS * self.count_objects();
-        goes_on.then_some(0)
+        goes_on.then_some(freed)
     }
 }

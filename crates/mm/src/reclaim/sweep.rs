@@ -37,6 +37,15 @@ use crate::tree::SlotState;
 use crate::tree::mapping::{Attributes, Locked};
 use crate::tune::{SWEPT_AT_ONCE, SWEPT_PARTS};
 
+/// Which pages a sweep takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Those that were not used for a generation.
+    Unused,
+    /// Those of one space too that are in use, because all are: before memory counts as exhausted.
+    Any,
+}
+
 /// What a part of the sweep has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Swept {
@@ -70,6 +79,7 @@ pub(crate) fn sweep<M: Machine>(
     spaces: &mut AllSpaces<'_, M>,
     places: &Places<M>,
     batch: &mut Batch,
+    taken: Taken,
 ) -> Swept {
     let (mut swept, count) = (Swept::default(), spaces.count());
     for _ in 0..SWEPT_PARTS {
@@ -84,7 +94,7 @@ pub(crate) fn sweep<M: Machine>(
         let is_done = at >= end;
         let next = match is_done {
             true => 0,
-            false => sweep_part(space, at, batch, &mut swept),
+            false => sweep_part(space, at, batch, taken, &mut swept),
         };
         space.place.hand.set(next);
         take_shared(spaces, places, batch, &mut swept);
@@ -101,6 +111,7 @@ fn sweep_part<M: Machine>(
     space: &AddressSpace<M>,
     at: u64,
     batch: &mut Batch,
+    taken: Taken,
     swept: &mut Swept,
 ) -> u64 {
     let end = (at | (SWEPT_AT_ONCE - 1)) + 1;
@@ -118,7 +129,7 @@ fn sweep_part<M: Machine>(
                 }
                 // SAFETY: the section keeps the table.
                 let entry = unsafe { &*core::ptr::from_ref(entry) };
-                if let Some(candidate) = age(space, entry, page, swept, &section) {
+                if let Some(candidate) = age(space, entry, page, (taken, &mut *swept), &section) {
                     candidates.push(candidate);
                 }
             });
@@ -134,12 +145,12 @@ fn sweep_part<M: Machine>(
     next
 }
 
-/// Clears the accessed bit of an entry. Returns the entry as a candidate if the bit was clear.
+/// Clears the accessed bit of an entry. Returns the entry as a candidate if the bit was clear, or any page is taken.
 fn age<'s, M: Machine>(
     space: &AddressSpace<M>,
     entry: &'s Entry,
     page: u64,
-    swept: &mut Swept,
+    (taken, swept): (Taken, &mut Swept),
     section: &Section<'_>,
 ) -> Option<Candidate<'s>> {
     let format = AddressSpace::<M>::FORMAT;
@@ -150,7 +161,7 @@ fn age<'s, M: Machine>(
     let counted = space.tables().counted(value);
     let counted = counted.filter(|page| page.flags().has(Flags::ANONYMOUS))?;
     swept.seen += 1;
-    if format.is_used(value) {
+    if format.is_used(value) && taken == Taken::Unused {
         // By compare-and-swap: hardware may set bits at any moment (rule R8).
         swept.aged += u64::from(entry.replace(value, format.unused(value)).is_ok());
         return None;

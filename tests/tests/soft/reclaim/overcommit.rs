@@ -41,9 +41,13 @@ fn in_background(memory: &'static SoftMemory, stop: &AtomicBool) {
     let frames = memory.machine().allocator();
     let cpu = memory.cpus().len() as u32 - 1;
     while !stop.load(Ordering::Relaxed) {
-        memory.machine().park(frames.shortage(), 0);
-        SoftCpu::attend(memory, cpu, || memory.reclaim_in_background());
-        frames.end_shortage();
+        let seen = frames.shortage().load(Ordering::Relaxed);
+        if seen != 1 {
+            memory.machine().park(frames.shortage(), seen);
+            continue;
+        }
+        let is_enough = SoftCpu::attend(memory, cpu, || memory.reclaim_in_background());
+        frames.end_shortage(is_enough);
     }
 }
 

@@ -180,7 +180,7 @@ impl<M: Machine> AddressSpace<M> {
         // Private memory is checked where it is accounted.
         let makes_store = has(flags::SHARED) && opened.is_none();
         let reserve = makes_store && !has(flags::NORESERVE);
-        if reserve && length / PAGE_SIZE > self.layout().commit_pages {
+        if reserve && !self.maps.fits(length / PAGE_SIZE) {
             return Err(Errno::ENOMEM);
         }
         Ok(store)
