@@ -8,9 +8,9 @@ use faultless_mm::PAGE_SIZE;
 use crate::arch::TrapFrame;
 use crate::errno::Errno;
 use crate::memory::machine;
+use crate::sched;
 use crate::sched::thread::Thread;
 use crate::sched::wait::{self, Interruptible};
-use crate::sched;
 
 /// The thread's number, which is no process's.
 const NUMBER: u32 = 1 << 30;
