@@ -168,7 +168,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 34] = [
+const SUITE: [(&str, &str); 36] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
@@ -198,6 +198,8 @@ const SUITE: [(&str, &str); 34] = [
     ("pipe1", "pipe1 -t {cpus}"),
     ("context_switch_threads", "context_switch1 -t {cpus}"),
     ("context_switch_processes", "context_switch1 -P -t {cpus}"),
+    ("uffd_missing", "uffd_missing -t {cpus}"),
+    ("uffd_wp", "uffd_wp -t {cpus}"),
     ("forceswap_1", "forceswap {cpus} 500 1"),
     ("forceswap_64", "forceswap {cpus} 20 64"),
     ("forceswap_ram_1", "forceswap {cpus} 500 1"),

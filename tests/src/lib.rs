@@ -19,6 +19,7 @@ pub mod random;
 pub mod script;
 pub mod soft;
 pub mod surroundings;
+pub mod userfault;
 
 use faultless_mm::{Machine, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};

@@ -17,6 +17,7 @@ fn signal(trap: Trap) -> Signal {
         Trap::Segv { code, address } => (code as i32, address),
         // As the child on the host reports a signal that is not SIGSEGV.
         Trap::Bus { address } => (1000 + 7, address),
+        Trap::Poisoned { address } => (2000 + 7, address),
         Trap::OutOfMemory => (-1, 0),
     }
 }

@@ -41,6 +41,14 @@ fn advice_seals_and_barriers() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn handlers_in_user_mode() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux_6_12("userfault", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn parallel_writers_of_disjoint_ranges() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux("parallel", Machine::with_cpus(cpus));

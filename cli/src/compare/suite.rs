@@ -224,6 +224,18 @@ pub const SUITE: &[Entry] = &[
         from_cpus: 1,
     },
     Entry {
+        name: "uffd_missing",
+        line: "uffd_missing -t {cpus} {samples}",
+        about: "a page that another thread brings by a userfaultfd is read",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "uffd_wp",
+        line: "uffd_wp -t {cpus} {samples}",
+        about: "a page of which another thread ends the protection, by a userfaultfd, is written to",
+        from_cpus: 1,
+    },
+    Entry {
         name: "forceswap_1",
         line: "forceswap 1 5000 1",
         about: "a page is paged out to zram, read and written; one at a time",

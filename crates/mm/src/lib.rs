@@ -113,13 +113,16 @@ pub use base::layout::Layout;
 pub use base::machine::Machine;
 pub use base::memory::{Memory, PerCpu};
 pub use base::policy::{Policy, UnknownPolicy};
+pub use base::userfault::queue::Message;
+pub use base::userfault::{Handler, Userfault, userfault};
 pub use fault::pin::{Taken, UserPage};
 pub use fault::{Outcome, SegvCode};
 pub use lock::limits::Limits;
 pub use object::{Device, MemoryObject, Pager, Pinned};
 pub use ops::{
-    AgingMode, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE,
-    PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
+    AgingMode, Filled, Forked, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ,
+    PROT_WRITE, PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags,
+    remap_flags,
 };
 pub use probe::list::Probe;
 pub use reclaim::compact::Evacuated;
@@ -137,7 +140,7 @@ pub use faultless_frames::{
     Descriptor, FrameCache, FrameSource, Frames, MOST_PINS, NoMemory, Sharing,
 };
 pub use faultless_paging::{
-    Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory,
+    Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, Pages, PhysicalMemory,
     Protection, SpaceId, Tlb, X86_64,
 };
 pub use faultless_swap::{DeviceError, SlotCache, SwapDevice};

@@ -394,7 +394,7 @@ impl Format {
     }
 
     /// Returns a page's entry under another protection: hidden if nothing is allowed, else present. `write`:
-    /// the entry allows stores now, but only if the page is soft-dirty.
+    /// the entry allows stores now, but only if the page is soft-dirty and its stores are not reported.
     #[inline]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
         let kept = self.address | self.marks() | self.soft_dirty | self.device | self.uncached;
@@ -403,7 +403,8 @@ impl Format {
         if protection.is_none() {
             kept | self.hidden
         } else {
-            let write = write && protection.write && self.is_soft_dirty(value);
+            let may_write = value & (self.soft_dirty | self.reports_writes) == self.soft_dirty;
+            let write = write && protection.write && may_write;
             let execute = self.execute.bits(protection.execute) | self.key(protection);
             kept | self.leaf | self.write.bits(write) | execute
         }

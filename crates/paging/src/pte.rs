@@ -1,8 +1,8 @@
 //! Decodes a page-table entry into its kind, by which every walk and every fault decides.
 //!
 //! A swap entry names a slot of a swap device in place of the frame. A marker has no slot and no page; it
-//! says that stores are to be reported. Both keep the soft-dirty bit and the write reports in the same bits
-//! as entries with a page.
+//! says that stores are to be reported. Poison has neither, and says that every access is an error. The first
+//! two keep the soft-dirty bit and the write reports in the same bits as entries with a page.
 
 use crate::address::{Frame, PAGE_SIZE};
 use crate::format::{Format, SwapBits};
@@ -28,6 +28,8 @@ pub enum Pte {
     Swap(SwapEntry),
     /// No page; stores are reported to a handler.
     Marker,
+    /// No page, and every access is an error (userfaultfd's poison).
+    Poison,
 }
 
 /// The location of a swapped-out page, and its attributes.
@@ -78,7 +80,11 @@ impl Format {
         } else if value & self.moving == 0 {
             Pte::Hidden(self.frame(value))
         } else if self.device_number(value) == SwapEntry::DEVICES {
-            Pte::Marker
+            if value & self.reports_writes != 0 {
+                Pte::Marker
+            } else {
+                Pte::Poison
+            }
         } else {
             Pte::Swap(SwapEntry {
                 device: self.device_number(value),
@@ -132,6 +138,29 @@ impl Format {
             | (SwapEntry::DEVICES as u64) << self.swap.device_shift
             | self.inversion()
             | self.reports_writes
+    }
+
+    /// Returns poison: the entry without a page of which every access is an error.
+    pub const fn poison(&self) -> u64 {
+        self.marker() & !self.reports_writes
+    }
+
+    /// Whether the entry, of the lowest level, has a page and is not claimed.
+    #[inline]
+    pub const fn has_page(&self, value: u64) -> bool {
+        value & self.claim == 0 && value & (self.present | self.hidden) != 0
+    }
+
+    /// Whether stores to the entry's page are reported to a handler.
+    #[inline]
+    pub const fn reports_writes(&self, value: u64) -> bool {
+        value & self.reports_writes != 0
+    }
+
+    /// Returns the entry of a page, of which stores are reported from now on. It allows none.
+    #[inline]
+    pub const fn reported(&self, value: u64) -> u64 {
+        self.without_write(value) | self.reports_writes
     }
 }
 
@@ -237,6 +266,11 @@ mod tests {
                 }
             }
             assert_eq!(format.decode(format.marker(), 0), Pte::Marker);
+            assert_eq!(format.decode(format.poison(), 0), Pte::Poison);
+            for value in [format.marker(), format.poison(), format.guard, 0] {
+                assert!(!format.has_page(value) && !format.is_soft_dirty(value));
+                assert_eq!(format.frame(format.claim_of(value, Cpu(1))), Frame(0));
+            }
         }
     }
 

@@ -27,6 +27,11 @@ pub enum Trap {
         /// `si_addr`.
         address: u64,
     },
+    /// SIGBUS (`BUS_MCEERR_AR`).
+    Poisoned {
+        /// `si_addr`.
+        address: u64,
+    },
     /// No memory for the page: Linux would kill the program.
     OutOfMemory,
 }
@@ -194,7 +199,8 @@ impl<'a> SoftCpu<'a> {
             }
             state.target.end();
             match self.space.fault(address, access) {
-                Outcome::Resolved => {}
+                Outcome::Resolved | Outcome::Interrupted => {}
+                Outcome::Poisoned => return Err(Trap::Poisoned { address }),
                 Outcome::Segv(code) => return Err(Trap::Segv { code, address }),
                 Outcome::Bus => return Err(Trap::Bus { address }),
                 Outcome::OutOfMemory => return Err(Trap::OutOfMemory),

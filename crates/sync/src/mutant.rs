@@ -167,6 +167,10 @@ pub enum Mutant {
     LeavingDeviceUsed,
     /// The uses of a swap slot are lowered without ordering of what was read through them.
     UsesRelaxed,
+    /// A fault that has entered the queue of its handler parks without another look at its entry.
+    NotLookedAgain,
+    /// A registration with a userfaultfd that ends does not wait for claims before it clears write protection.
+    UnregisteredBesideClaims,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.
     ClusterGivenUpBlindly,
 }

@@ -64,6 +64,11 @@ fn signal(trap: Trap) -> Signal {
             code: BUS_ADRERR,
             address,
         },
+        Trap::Poisoned { address } => Signal {
+            number: libc::SIGBUS,
+            code: libc::BUS_MCEERR_AR,
+            address,
+        },
         Trap::OutOfMemory => Signal {
             number: KILLED,
             code: 0,

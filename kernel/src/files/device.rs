@@ -21,6 +21,8 @@ pub enum Device {
     Timer,
     /// A disk: programs can only swap to it.
     Disk(swap::Kind),
+    /// `/dev/userfaultfd`, which makes userfaultfds.
+    Userfault,
 }
 
 /// Fills a buffer with random bytes.
@@ -44,6 +46,7 @@ impl Device {
         (swap::Kind::Zram.node(), Self::Disk(swap::Kind::Zram)),
         (swap::Kind::Ram.node(), Self::Disk(swap::Kind::Ram)),
         (swap::Kind::Virtio.node(), Self::Disk(swap::Kind::Virtio)),
+        ("userfaultfd", Self::Userfault),
     ];
 
     /// Whether it is a block device.
@@ -61,13 +64,15 @@ impl Device {
             Self::Terminal(minor) => (5, minor),
             Self::Timer => (10, 228),
             Self::Disk(kind) => (kind.major(), 0),
+            // As the first device with a number of the kernel's choice.
+            Self::Userfault => (10, 126),
         }
     }
 
     /// Permissions of its node.
     pub fn permissions(self) -> u32 {
         match self {
-            Self::Terminal(1) | Self::Timer => 0o600,
+            Self::Terminal(1) | Self::Timer | Self::Userfault => 0o600,
             Self::Disk(_) => 0o660,
             _ => 0o666,
         }
@@ -102,6 +107,7 @@ impl Device {
             Self::Terminal(_) => input::read(to, length, wait),
             // No interrupt was asked for, and a disk is never open.
             Self::Timer | Self::Disk(_) => Err(EIO),
+            Self::Userfault => Err(EINVAL),
         }
     }
 
@@ -112,7 +118,7 @@ impl Device {
             // Linux stirs in what is written; the generator here does not need it.
             Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
             Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
-            Self::Timer | Self::Disk(_) => Err(EINVAL),
+            Self::Timer | Self::Disk(_) | Self::Userfault => Err(EINVAL),
         }
     }
 }

@@ -45,6 +45,7 @@ mod sys;
 pub mod tree;
 pub mod turn;
 pub mod usage;
+pub mod userfault;
 pub mod walk;
 
 use linux_raw_sys::general as linux;

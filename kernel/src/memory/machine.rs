@@ -20,7 +20,7 @@ use crate::arch::start_info::StartInfo;
 use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
 use crate::sched::thread::Work;
-use crate::sched::wait::{self, Interruptible};
+use crate::sched::wait::{self, Interruptible, Woken};
 use crate::sched::{self, stop_machine, timer};
 use crate::sync::Once;
 
@@ -111,6 +111,27 @@ impl Machine for Kernel {
 
     fn fatal_signal_pending(&self) -> bool {
         percpu::current().is_some_and(|thread| thread.work().contains(Work::EXIT))
+    }
+
+    fn thread(&self) -> u32 {
+        percpu::current().map_or(0, |thread| thread.id())
+    }
+
+    fn park_for_handler(&self, word: &AtomicU32, expected: u32, by_kernel: bool) -> bool {
+        let key = core::ptr::from_ref(word) as u64;
+        let interruptible = match by_kernel {
+            true => Interruptible::ByEnd,
+            false => Interruptible::Yes,
+        };
+        let _inside = stop_machine::go_on_inside();
+        let woken = wait::sleep(key, u32::MAX, None, interruptible, || {
+            Ok(word.load(Ordering::SeqCst) == expected)
+        });
+        !matches!(woken, Ok(Some(Woken::Signal)))
+    }
+
+    fn has_message(&self, tag: u64) {
+        crate::files::userfault::has_message(tag);
     }
 
     fn init_root(&self, root: Frame) {

@@ -7,7 +7,7 @@ pub mod stacks;
 
 pub use faultless_mm::{
     AgingMode, Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome,
-    Policy, Reading, Rss, SegvCode, Usage, VmStats,
+    Policy, Reading, Rss, SegvCode, Usage, VmStats, userfault,
 };
 pub use faultless_paging::{Access, Frame, PAGE_SIZE, PhysicalMemory};
 pub use faultless_sync::Cpu;
@@ -19,6 +19,9 @@ pub type Space = faultless_mm::OwnedSpace<Kernel>;
 
 /// Pages that address spaces share: a file's, or shared memory's.
 pub type MemoryObject = faultless_mm::MemoryObject<Kernel>;
+
+/// The handler of faults on registered memory.
+pub type Userfault = faultless_mm::Userfault<Kernel>;
 
 /// Device memory: frames that are not RAM.
 pub type Device = faultless_mm::Device<Kernel>;

@@ -14,6 +14,7 @@ use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
 use crate::errno::Errno;
 use crate::files::usage::Running;
+use crate::files::userfault::report_forks;
 use crate::memory::{self, Cpu, Layout, MemoryLimits, Policy, Space, machine};
 use crate::process::number::Number;
 use crate::shared::Shared;
@@ -59,7 +60,17 @@ impl UserSpace {
     pub fn fork(&self) -> Result<Shared<Self>, Errno> {
         let running = self.running.lock().as_ref().map(Running::again);
         let barriers = self.barriers.load(Ordering::Relaxed);
-        Self::share(self.space.fork()?, running.transpose()?, barriers)
+        let (space, forked) = self.space.fork_beside_handlers()?;
+        let running = match running.transpose() {
+            Ok(running) => running,
+            Err(error) => {
+                memory::destroy(space);
+                return Err(error);
+            }
+        };
+        let child = Self::share(space, running, barriers)?;
+        report_forks(forked, &child);
+        Ok(child)
     }
 
     /// Sets the file of the program in it.

@@ -45,7 +45,7 @@ mod reclaim {
     mod lazily_freed;
     mod overcommit;
     mod shared;
-    mod swap;
+    pub(crate) mod swap;
     mod swap_stress;
 }
 mod fault {
@@ -57,6 +57,9 @@ mod fault {
     mod injection_pins;
     mod pins;
     mod policies;
+    mod userfault;
+    mod userfault_objects;
+    mod userfault_protect;
 }
 mod probe {
     mod injection_probes;

@@ -52,7 +52,9 @@ impl<'p> Thread<'p> {
             Ok(result) => Ok(Ok(result)),
             Err(Trap::Segv { code, address }) => Ok(Err(Fault { code, address })),
             // No workload has a handler for it.
-            Err(Trap::Bus { .. }) => Err(self.process.end(End::Signal(SIGBUS))),
+            Err(Trap::Bus { .. } | Trap::Poisoned { .. }) => {
+                Err(self.process.end(End::Signal(SIGBUS)))
+            }
             Err(Trap::OutOfMemory) => Err(self.process.out_of_memory()),
         }
     }

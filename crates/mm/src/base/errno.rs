@@ -25,6 +25,8 @@ macro_rules! errnos {
 
 errnos! {
     EPERM = 1: "operation not permitted",
+    ENOENT = 2: "no such mapping",
+    ESRCH = 3: "no such process",
     EINTR = 4: "interrupted",
     EIO = 5: "input/output error",
     EAGAIN = 11: "resource temporarily unavailable",

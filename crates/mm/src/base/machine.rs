@@ -6,6 +6,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, EntryFormat, Frame, PhysicalMemory, Tlb};
+use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, Wait};
 
 /// A machine that runs address spaces.
@@ -55,6 +56,24 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
 
     /// Initialises a new, zeroed root table: a kernel copies its own half into it.
     fn init_root(&self, _root: Frame) {}
+
+    /// Returns the number of the calling thread, for the messages of a userfaultfd.
+    fn thread(&self) -> u32 {
+        0
+    }
+
+    /// Sleeps like [`Wait::park`], for a fault that a handler in user mode has to resolve. Returns `false` if
+    /// the thread has to stop waiting: for a signal, or, if the kernel made the access (`by_kernel`), because it
+    /// was killed. The fault then ends in [`crate::Outcome::Interrupted`].
+    fn park_for_handler(&self, word: &AtomicU32, expected: u32, _by_kernel: bool) -> bool {
+        self.park(word, expected);
+        true
+    }
+
+    /// Reports that a message can be read from the userfaultfd that was made with `tag`
+    /// ([`crate::Userfault::new`]). Called with a spin lock held: it must not wait, and of the core call nothing but
+    /// [`crate::Userfault::is_readable`].
+    fn has_message(&self, _tag: u64) {}
 
     /// Whether an allocation, of a frame or of a small object, may succeed. Called before each; for tests
     /// that inject failure everywhere.

@@ -65,20 +65,22 @@ pub(crate) enum Kind {
     Object,
     RadixNode,
     Probe,
+    Userfault,
 }
 
 impl Kind {
-    const COUNT: usize = 7;
+    const COUNT: usize = 8;
     /// The mask of the tag in a retired object's word.
     const TAGS: u64 = 3;
     /// The kinds that come from slabs.
-    const OF_SLABS: [Kind; 6] = [
+    const OF_SLABS: [Kind; 7] = [
         Kind::Node,
         Kind::Mapping,
         Kind::Split,
         Kind::Object,
         Kind::RadixNode,
         Kind::Probe,
+        Kind::Userfault,
     ];
 }
 

@@ -12,3 +12,4 @@ pub(crate) mod notes;
 pub(crate) mod places;
 pub(crate) mod policy;
 pub(crate) mod trace;
+pub(crate) mod userfault;

@@ -28,6 +28,8 @@ impl Note {
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// No more shards can be made.
     pub(crate) const SPREAD: Note = Note(1 << 13);
+    /// It has, or had, mappings that are registered with a userfaultfd.
+    pub(crate) const USERFAULT: Note = Note(1 << 15);
     /// It has, had, or will have locked mappings.
     pub(crate) const LOCKED: Note = Note(1 << 12);
     /// It may have pages, shared since a fork, at other addresses than at the fork.

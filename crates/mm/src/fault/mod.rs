@@ -49,6 +49,11 @@ pub enum Outcome {
     Bus,
     /// No frame is available for the page.
     OutOfMemory,
+    /// The page was poisoned by the handler of a userfaultfd: SIGBUS (`BUS_MCEERR_AR`).
+    Poisoned,
+    /// A signal has ended the wait for the handler of a userfaultfd. The access can be retried once the signal is
+    /// delivered; an access by the kernel fails.
+    Interrupted,
 }
 
 /// The `si_code` of a SIGSEGV.
@@ -68,20 +73,33 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// A trap handler calls this, and so do the kernel's own accesses to user memory and POPULATE. Not from
     /// interrupt context, and with no lock held.
+    #[inline]
     pub fn fault(&self, address: u64, access: Access) -> Outcome {
+        self.fault_by(address, access, false)
+    }
+
+    /// The same for an access that the kernel makes for the program: only the end of the program interrupts its
+    /// wait for the handler of a userfaultfd.
+    pub fn fault_by_kernel(&self, address: u64, access: Access) -> Outcome {
+        self.fault_by(address, access, true)
+    }
+
+    #[inline]
+    fn fault_by(&self, address: u64, access: Access, by_kernel: bool) -> Outcome {
         if Tracer::any_is_on() {
-            return self.fault_recorded(address, access);
+            return self.fault_recorded(address, access, by_kernel);
         }
-        self.resolve(address, access, &mut FaultState::new(self.memory(), ()))
+        let mut prepared = FaultState::new(self.memory(), (), by_kernel);
+        self.resolve(address, access, &mut prepared)
     }
 
     /// As [`AddressSpace::fault`], with a trace. The engine is compiled twice, so that a fault without a
     /// trace pays nothing for it.
     #[cold]
     #[inline(never)]
-    fn fault_recorded(&self, address: u64, access: Access) -> Outcome {
+    fn fault_recorded(&self, address: u64, access: Access, by_kernel: bool) -> Outcome {
         let start = self.trace_start();
-        let mut prepared = FaultState::new(self.memory(), FaultTrace::new());
+        let mut prepared = FaultState::new(self.memory(), FaultTrace::new(), by_kernel);
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.end(self, start, address, outcome);
         outcome
@@ -112,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
                 && blocker != Blocker::Fork
             {
                 drop(lock.take());
-                if let Some(outcome) = self.wait_for(blocker, page, prepared) {
+                if let Some(outcome) = self.wait_for(blocker, (address, access), prepared) {
                     return self.fails(mode, outcome);
                 }
                 backoff.rest(self.machine());
@@ -140,9 +158,10 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn wait_for<N>(
         &self,
         blocker: Blocker,
-        page: Page,
+        (address, access): (u64, Access),
         prepared: &mut FaultState<M, N>,
     ) -> Option<Outcome> {
+        let page = Page::containing(address);
         match blocker {
             Blocker::Memory if self.finds_memory(prepared) => None,
             Blocker::Memory => Some(Outcome::OutOfMemory),
@@ -159,6 +178,7 @@ impl<M: Machine> AddressSpace<M> {
                 Some(Outcome::OutOfMemory) if self.finds_memory(prepared) => None,
                 ended => ended,
             },
+            Blocker::Handler => self.await_handler(address, access, prepared),
             Blocker::Zap => {
                 self.await_zaps_below_stack(page);
                 None
@@ -233,8 +253,8 @@ impl<M: Machine> AddressSpace<M> {
         let is_write = access == Access::Write;
         match format.decode(at.value, 0) {
             Pte::Claimed => return Err(Retry::EntryClaimed),
-            Pte::Empty if vma.is_backed() => {
-                match self.map_file_page(&at, page, access, prepared, &section)? {
+            Pte::Empty if vma.is_special() => {
+                match self.map_special_page(&at, page, access, prepared, &section)? {
                     Outcome::Resolved => {}
                     error => return Ok(self.fails(mode, error)),
                 }
@@ -254,6 +274,9 @@ impl<M: Machine> AddressSpace<M> {
                 prepared.count_wait();
                 prepared.trail.ends(How::Spurious);
             }
+            Pte::Page(_) | Pte::Hidden(_) if is_write && format.reports_writes(at.value) => {
+                return Err(self.report_write(&at, prepared));
+            }
             Pte::Page(frame) if is_write && self.tables().is_zero_page(frame) => {
                 self.map_fresh_page(&at, page, prepared)?;
                 prepared.trail.ends(How::ZeroReplaced);
@@ -271,8 +294,16 @@ impl<M: Machine> AddressSpace<M> {
                 Outcome::Resolved => {}
                 error => return Ok(self.fails(mode, error)),
             },
+            Pte::Marker => match self.map_special_page(&at, page, access, prepared, &section)? {
+                Outcome::Resolved => {}
+                error => return Ok(self.fails(mode, error)),
+            },
+            Pte::Poison => {
+                at.validate()?;
+                return Ok(self.fails(mode, Outcome::Poisoned));
+            }
             // No operation puts these at this level. As on Linux, an invalid entry is SIGBUS.
-            Pte::Marker | Pte::Table(_) | Pte::Huge(_) => {
+            Pte::Table(_) | Pte::Huge(_) => {
                 return Ok(self.fails(mode, Outcome::Bus));
             }
         }
@@ -283,7 +314,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Maps a fresh zeroed page: a write to an empty entry or to the zero page.
     #[inline]
-    fn map_fresh_page<N: TraceSink>(
+    pub(crate) fn map_fresh_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
         page: Page,
@@ -302,7 +333,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             let protection = at.vma.protection();
             let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
-            Ok(self.allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(self.marked(leaf, at), at))
         })?;
         let cpu = self.machine().cpu();
         self.tables().rss.came(cpu, RssKind::Anonymous);
@@ -310,12 +341,12 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Maps the shared zero page read-only: a read of an empty entry.
-    fn map_zero_page<N: TraceSink>(&self, at: &PteRef<'_>) -> Result<(), Retry> {
+    pub(crate) fn map_zero_page<N: TraceSink>(&self, at: &PteRef<'_>) -> Result<(), Retry> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.vma.protection();
         self.tables().transact(at, || {
             let leaf = Self::FORMAT.leaf_of(zero, false, protection, false);
-            Ok(self.allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(self.marked(leaf, at), at))
         })?;
         self.memory().count(Counter::ZeroPageMaps);
         Ok(())

@@ -151,18 +151,19 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Outcome::Segv(SegvCode::MapErr));
         }
         let page = Page::containing(address);
-        let mut prepared = FaultState::new(self.memory(), ());
+        let mut prepared = FaultState::new(self.memory(), (), true);
         let mut backoff = Backoff::new();
         loop {
             match self.try_to_pin(page, taken, &mut prepared) {
                 Ok(pinned) => return Ok(pinned),
                 Err(Missed::Refused(outcome)) => return Err(outcome),
-                Err(Missed::Fault) => match self.fault(page.address(), taken.access()) {
+                Err(Missed::Fault) => match self.fault_by_kernel(page.address(), taken.access()) {
                     Outcome::Resolved => backoff = Backoff::new(),
                     error => return Err(error),
                 },
                 Err(Missed::Retry(Retry::Wait(blocker))) => {
-                    if let Some(outcome) = self.wait_for(blocker, page, &mut prepared) {
+                    let of = (page.address(), taken.access());
+                    if let Some(outcome) = self.wait_for(blocker, of, &mut prepared) {
                         return Err(outcome);
                     }
                     backoff.rest(self.machine());

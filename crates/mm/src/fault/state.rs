@@ -13,6 +13,7 @@ use faultless_trace::Counter;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::base::userfault::{Handler, Userfault};
 use crate::fault::Outcome;
 use crate::object::{MemoryObject, WaitKind};
 use crate::swap::HeldSlot;
@@ -30,14 +31,31 @@ enum Read {
     Kept(Frame),
 }
 
+/// What a fault waits for.
+enum Missing<M: Machine> {
+    /// A page that has to be read in: its object and its index.
+    Page(MemoryObject<M>, u64),
+    /// The handler of a userfaultfd.
+    Handler(Report<M>),
+}
+
+/// A fault that a handler has to resolve.
+pub(crate) struct Report<M: Machine> {
+    /// Held, so that the fault can wait without a section.
+    pub(crate) to: Userfault<M>,
+    /// The registration that was found.
+    pub(crate) handler: Handler,
+    /// The kind of fault ([`crate::userfault`]).
+    pub(crate) flags: u64,
+}
+
 /// The frame that a fault holds, and what it waits for.
 pub(crate) struct FaultState<M: Machine, N> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
-    /// A page that has to be read in: its object and its index.
-    missing: Option<(MemoryObject<M>, u64)>,
+    missing: Option<Missing<M>>,
     /// A use of the slot of a swapped page.
     slot: Option<HeldSlot>,
     /// Whether the frame holds the page of that slot.
@@ -48,13 +66,15 @@ pub(crate) struct FaultState<M: Machine, N> {
     pub(crate) is_ahead: bool,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
+    /// Whether the kernel makes the access, for the program.
+    pub(crate) by_kernel: bool,
     /// The trace of the fault.
     pub(crate) trail: N,
 }
 
 impl<M: Machine, N> FaultState<M, N> {
     #[inline]
-    pub(crate) fn new(memory: &'static Memory<M>, trail: N) -> Self {
+    pub(crate) fn new(memory: &'static Memory<M>, trail: N, by_kernel: bool) -> Self {
         Self {
             trail,
             memory,
@@ -67,6 +87,7 @@ impl<M: Machine, N> FaultState<M, N> {
             copies_kept: false,
             is_ahead: false,
             has_waited: false,
+            by_kernel,
         }
     }
 
@@ -109,6 +130,11 @@ impl<M: Machine, N> FaultState<M, N> {
         Ok(frame)
     }
 
+    /// Returns the frame that is held, with the content that the caller gave it.
+    pub(crate) fn filled_page(&self) -> Option<Frame> {
+        self.frame
+    }
+
     /// As [`FaultState::page`], as a table.
     pub(crate) fn table(&mut self) -> Result<Frame, Retry> {
         let frame = self.page()?;
@@ -133,15 +159,37 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Records that the try needs a page of an object that has to be read in.
     #[cold]
     pub(crate) fn needs_page(&mut self, backed: &ObjectRef, index: u64) -> Retry {
-        self.missing = Some((MemoryObject::of(self.memory, backed.pointer()), index));
+        let object = MemoryObject::of(self.memory, backed.pointer());
+        self.missing = Some(Missing::Page(object, index));
         Retry::Wait(Blocker::Page)
+    }
+
+    /// Records that a handler has to resolve the fault, of a mapping found in this section.
+    #[cold]
+    pub(crate) fn needs_handler(&mut self, handler: Handler, flags: u64) -> Retry {
+        let Some(to) = Userfault::of(self.memory, handler) else {
+            return Retry::MappingChanged;
+        };
+        let report = Report { to, handler, flags };
+        self.missing = Some(Missing::Handler(report));
+        Retry::Wait(Blocker::Handler)
+    }
+
+    /// Returns what was recorded, once.
+    pub(crate) fn take_report(&mut self) -> Option<Report<M>> {
+        match self.missing.take()? {
+            Missing::Handler(report) => Some(report),
+            Missing::Page(..) => None,
+        }
     }
 
     /// Reads in the page that the last try needed, or waits for the CPU that does. Returns how the fault ends
     /// if that fails.
     #[cold]
     pub(crate) fn wait_for_page(&mut self) -> Option<Outcome> {
-        let (store, index) = self.missing.take()?;
+        let Missing::Page(store, index) = self.missing.take()? else {
+            return None;
+        };
         match store.fill(index) {
             Ok(waited) => {
                 self.has_waited |= waited == WaitKind::ForIo;

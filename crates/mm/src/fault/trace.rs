@@ -99,7 +99,8 @@ impl FaultTrace {
         let how = match outcome {
             Outcome::Resolved => self.how,
             Outcome::Segv(_) => How::Segv,
-            Outcome::Bus => How::Bus,
+            Outcome::Bus | Outcome::Poisoned => How::Bus,
+            Outcome::Interrupted => How::Unknown,
             Outcome::OutOfMemory => How::OutOfMemory,
         };
         let end = space.machine().now();

@@ -100,20 +100,20 @@ impl<'s> VmaRef<'s> {
         self.found.word.protection()
     }
 
-    /// Whether the mapping has a memory object.
+    /// Whether the mapping has a memory object or a userfaultfd.
     #[inline]
-    pub(crate) fn is_backed(&self) -> bool {
-        self.found.word.is_backed()
+    pub(crate) fn is_special(&self) -> bool {
+        self.found.word.is_special()
     }
 
-    /// Whether stores are visible in all mappings of the object. Reads the mapping, if it has an object.
+    /// Whether stores are visible in all mappings of the object. Reads the mapping, unless it is an ordinary one.
     pub(crate) fn is_shared(&self) -> bool {
-        self.is_backed() && self.attributes().is_some_and(|a| a.flags.shared)
+        self.is_special() && self.attributes().is_some_and(|a| a.flags.shared)
     }
 
-    /// Whether a device is mapped. Reads the mapping, if it has an object.
+    /// Whether a device is mapped. Reads the mapping, unless it is an ordinary one.
     pub(crate) fn is_device(&self) -> bool {
-        self.is_backed() && self.attributes().is_some_and(|a| a.flags.device)
+        self.is_special() && self.attributes().is_some_and(|a| a.flags.device)
     }
 
     /// Whether an access that ignores protections is allowed: a write to private memory gets a copy, which

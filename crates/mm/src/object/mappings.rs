@@ -14,9 +14,9 @@ use faultless_sync::{Mutant, mutant};
 use crate::base::list::Hook;
 use crate::base::machine::Machine;
 use crate::base::memory::{Kind, Memory, Shape};
-use crate::tree::mapping::{Mapping, ObjectLinks, ObjectRef};
+use crate::tree::mapping::{Attributes, Mapping, ObjectLinks, ObjectRef};
 
-/// The shape of mappings. A mapping holds its object.
+/// The shape of mappings. A mapping holds its object and its userfaultfd.
 pub(crate) const fn mapping_shape<M: Machine>() -> Shape<M> {
     Shape {
         size: size_of::<Mapping>(),
@@ -40,9 +40,12 @@ impl<M: Machine> Memory<M> {
     /// Frees a mapping that no reader uses, and puts its object.
     fn free_mapping(&self, mapping: NonNull<Mapping>) {
         // SAFETY: no other pointer to it is left.
-        let backed = unsafe { mapping.as_ref() }.attributes().backed;
+        let Attributes {
+            backed, handler, ..
+        } = *unsafe { mapping.as_ref() }.attributes();
         // SAFETY: mappings are allocated as this kind.
         unsafe { self.free(Kind::Mapping, mapping.cast()) };
+        handler.release(self);
         if let Some(backed) = backed {
             self.put_object(backed.pointer().cast());
         }

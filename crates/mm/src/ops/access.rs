@@ -70,7 +70,7 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(false) => match self.fault_forced(address, access) {
                     Outcome::Resolved => {}
                     Outcome::OutOfMemory => return Err(Errno::ENOMEM),
-                    Outcome::Segv(_) | Outcome::Bus => return Err(Errno::EIO),
+                    _ => return Err(Errno::EIO),
                 },
                 Err(_) if backoff.turns() >= PIN_TRIES => {
                     // A writer is at work there, and waits for nothing that is held here.
@@ -87,7 +87,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Resolves a fault that the mapping need not allow.
     fn fault_forced(&self, address: u64, access: Access) -> Outcome {
         let start = self.trace_start();
-        let mut prepared = FaultState::new(self.memory(), Forced(FaultTrace::new()));
+        let mut prepared = FaultState::new(self.memory(), Forced(FaultTrace::new()), true);
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.0.end(self, start, address, outcome);
         outcome
@@ -155,10 +155,7 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     pub(crate) fn suffices(&self, value: u64, access: Access) -> bool {
         let format = Self::FORMAT;
-        if value == 0 || format.is_guard(value) || self.tables().swap_of(value).is_some() {
-            return false;
-        }
-        if format.is_device(value) {
+        if !format.has_page(value) || format.is_device(value) {
             return false;
         }
         let is_file = self
@@ -167,7 +164,11 @@ impl<M: Machine> AddressSpace<M> {
             .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE));
         let may_be_written = match is_file {
             true => format.permits(value, Access::Write),
-            false => self.tables().is_exclusive(value) && format.is_soft_dirty(value),
+            false => {
+                self.tables().is_exclusive(value)
+                    && format.is_soft_dirty(value)
+                    && !format.reports_writes(value)
+            }
         };
         access != Access::Write || may_be_written
     }

@@ -48,6 +48,25 @@ impl<M: Machine> AddressSpace<M> {
             flags: change(from.flags),
             ..from
         };
+        self.set_run(lock, run, to, may_be)
+    }
+
+    /// Gives a run, or part of one, other attributes that affect no entry.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::change_run_if`].
+    pub(crate) fn set_run(
+        &self,
+        lock: &RangeWriteGuard<'_, M>,
+        run: Run,
+        to: Attributes,
+        may_be: impl FnOnce(&Edit<'_, M>) -> bool,
+    ) -> Result<(), Errno> {
+        // SAFETY: the range keeps mappings from being retired.
+        let Some(mapping) = (unsafe { run.word.mapping() }) else {
+            return Err(Errno::ENOMEM);
+        };
+        let from = *mapping.attributes();
         if to == from {
             return Ok(());
         }
@@ -77,7 +96,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Waits for the claims of entries of `pages` that exist when this is called.
-    fn await_claims(&self, pages: Pages) {
+    pub(crate) fn await_claims(&self, pages: Pages) {
         let _section = self.memory().enter();
         self.tables().for_each_entry(pages, &mut |entry, _| {
             let mut backoff = Backoff::new();

@@ -8,6 +8,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::userfault::{Handler, userfault};
 use crate::lock::Edit;
 use crate::lock::change::{AfterEdit, Found};
 use crate::space::AddressSpace;
@@ -22,6 +23,7 @@ const HEAP: Attributes = Attributes {
     },
     flags: Flags::NONE,
     backed: None,
+    handler: Handler::NONE,
     birth: SoftDirtyEpoch(0),
 };
 
@@ -61,7 +63,12 @@ impl<M: Machine> AddressSpace<M> {
             let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
             let moved = match grows || pages.is_empty() {
                 true => self.grow_heap(pages, grows, is_unchanged, commit),
-                false => self.shrink_heap(pages, is_unchanged, commit),
+                false => {
+                    let change = self.begin_change(pages, userfault::EVENT_UNMAP);
+                    let moved = self.shrink_heap(pages, is_unchanged, commit);
+                    self.report_unmap(change, pages, moved == Some(Ok(true)));
+                    moved
+                }
             };
             match moved {
                 Some(Ok(true)) => {

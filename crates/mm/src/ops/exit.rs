@@ -130,11 +130,11 @@ fn free_pages<M: Machine>(memory: &Memory<M>, entries: &[Entry]) -> u64 {
         }
         for entry in line {
             let value = entry.load();
-            if value == 0 || !format.is_present(value) && drop_swapped(memory, value) {
+            if value == 0 || !format.is_present(value) && drop_pageless(memory, value) {
                 continue;
             }
             let frame = format.frame(value);
-            if format.is_guard(value) || format.is_device(value) || frame == zero {
+            if format.is_device(value) || frame == zero {
                 continue;
             }
             pages += 1;
@@ -146,15 +146,16 @@ fn free_pages<M: Machine>(memory: &Memory<M>, entries: &[Entry]) -> u64 {
     pages
 }
 
-/// Drops the use of an entry that names a swap slot. Returns whether it does.
+/// Drops what an entry without a page in memory has: the use of a swap slot, or nothing. Returns whether it is one.
 #[cold]
 #[inline(never)]
-fn drop_swapped<M: Machine>(memory: &Memory<M>, value: u64) -> bool {
+fn drop_pageless<M: Machine>(memory: &Memory<M>, value: u64) -> bool {
     match M::Format::FORMAT.decode(value, 0) {
         Pte::Swap(swapped) => {
             memory.drop_slot_use(&swapped);
             true
         }
-        _ => false,
+        Pte::Hidden(_) => false,
+        _ => true,
     }
 }

@@ -39,8 +39,10 @@ use faultless_trace::{Counter, Kind};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
+use crate::base::userfault::{Handler, userfault};
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
+use crate::ops::userfault::events::Forked;
 use crate::probe::space::install_probes;
 use crate::rmap::anon::enter_list;
 use crate::space::{AddressSpace, OwnedSpace};
@@ -56,12 +58,23 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
     pub fn fork(&self) -> Result<OwnedSpace<M>, Errno> {
+        let (child, _) = self.fork_beside_handlers()?;
+        Ok(child)
+    }
+
+    /// The same, for a port with userfaultfds: also returns what is to be reported to their handlers.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::fork`].
+    pub fn fork_beside_handlers(&self) -> Result<(OwnedSpace<M>, Forked<M>), Errno> {
         let start = self.trace_start();
-        let result = self.copy();
+        let mut handlers = Forked::none();
+        let result = self.copy(&mut handlers);
+        let result = result.map(|child| (child, handlers));
         self.trace_result(Kind::Fork, start, (0, self.layout().end), result)
     }
 
-    fn copy(&self) -> Result<OwnedSpace<M>, Errno> {
+    fn copy(&self, handlers: &mut Forked<M>) -> Result<OwnedSpace<M>, Errno> {
         let child = OwnedSpace::unlisted(self.memory(), self.policy(), *self.layout())?;
         child.join_family(self);
         let (result, has_unwanted) = {
@@ -75,7 +88,7 @@ impl<M: Machine> AddressSpace<M> {
             debug_assert!(others.is_some(), "the child is already known");
             lock.edit().freeze_tree();
             child.begin_clearings(self);
-            let mut fork = Fork::new(self, &child, &lock);
+            let mut fork = Fork::new(self, &child, &lock, handlers);
             let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
             if result.is_ok() {
                 // From here on, a fault publishes only if its claim is seen below (rule R1).
@@ -174,6 +187,7 @@ struct Fork<'a, M: Machine> {
     sum: Sum,
     /// The child's table that was filled last, with its first page.
     table: Option<(u64, Frame)>,
+    handlers: &'a mut Forked<M>,
 }
 
 impl<'a, M: Machine> Fork<'a, M> {
@@ -181,6 +195,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         parent: &'a AddressSpace<M>,
         child: &'a AddressSpace<M>,
         lock: &'a RangeWriteGuard<'a, M>,
+        handlers: &'a mut Forked<M>,
     ) -> Self {
         Self {
             parent,
@@ -192,6 +207,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             has_unwanted: false,
             sum: Sum::default(),
             table: None,
+            handlers,
         }
     }
 
@@ -278,10 +294,14 @@ impl<'a, M: Machine> Fork<'a, M> {
         let entries = from[first..end].iter().zip(&to[first..end]);
         if gets == Gets::All {
             let zero = self.zero;
+            let keeps = match mapping.attributes().handler.reports_writes() {
+                true => !0,
+                false => !AddressSpace::<M>::FORMAT.reports_writes,
+            };
             let mut came = RssDelta::default();
             let mut entries = (base + first as u64..).zip(entries);
             let result = entries.try_for_each(|(page, (entry, copy))| {
-                self.copy_entry(entry, (copy, page), zero, &mut came)
+                self.copy_entry(entry, (copy, page), (zero, keeps), &mut came)
             });
             let cpu = self.child.machine().cpu();
             self.child.tables().rss.came_all(cpu, &came);
@@ -293,13 +313,13 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// Copies one entry, counts the second mapping of its page, and adds that to `came`. `copy` is the child's
-    /// entry of `page`, which no other CPU knows yet.
+    /// entry of `page`, which no other CPU knows yet, and gets the bits in `keeps`.
     #[inline]
     fn copy_entry(
         &self,
         entry: &Entry,
         (copy, page): (&Entry, u64),
-        zero: Frame,
+        (zero, keeps): (Frame, u64),
         came: &mut RssDelta,
     ) -> Result<(), NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
@@ -310,11 +330,11 @@ impl<'a, M: Machine> Fork<'a, M> {
         if value == 0 {
             return Ok(());
         }
-        if !format.is_present(value) && self.copy_swapped((entry, value), copy, came)? {
+        if !format.is_present(value) && self.copy_pageless((entry, value), copy, (keeps, came))? {
             return Ok(());
         }
         let frame = format.frame(value);
-        if frame != zero && !format.is_guard(value) {
+        if frame != zero {
             let descriptor = self.parent.machine().frames().descriptor(frame);
             match descriptor.share(self.family) {
                 Sharing::Shared => came.add_anonymous(),
@@ -324,32 +344,41 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File if format.is_used(value) && descriptor.map() => {
                     came.add(Some(RssKind::of(descriptor)));
                 }
-                Sharing::File => return Ok(()),
+                Sharing::File => {
+                    if value & keeps & format.reports_writes != 0 {
+                        copy.set(format.marker());
+                    }
+                    return Ok(());
+                }
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
-                    copy.set(format.with_frame(value, own));
+                    copy.set(format.with_frame(value & keeps, own));
                     came.add_anonymous();
                     return Ok(());
                 }
             }
         }
-        copy.set(self.write_protect(entry, value));
+        copy.set(self.write_protect(entry, value) & keeps);
         Ok(())
     }
 
-    /// Copies an entry that is not present, if its page was swapped out: both name the slot, and neither is exclusive.
-    /// The table is frozen, so that no fault replaces the parent's. Returns whether it was.
+    /// Copies an entry without a page in memory. Of a page that was swapped out, both name the slot, and neither is
+    /// exclusive. The table is frozen, so that no fault replaces the parent's. Returns whether it was such an entry.
     #[cold]
     #[inline(never)]
-    fn copy_swapped(
+    fn copy_pageless(
         &self,
         (entry, mut seen): (&Entry, u64),
         copy: &Entry,
-        came: &mut RssDelta,
+        (keeps, came): (u64, &mut RssDelta),
     ) -> Result<bool, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let Some(swapped) = self.parent.tables().swap_of(seen) else {
-            return Ok(false);
+            let is_kept = seen != format.marker() || keeps & format.reports_writes != 0;
+            if !format.has_page(seen) && is_kept {
+                copy.set(seen);
+            }
+            return Ok(!format.has_page(seen));
         };
         if !self.parent.memory().share_slot(&swapped) {
             return Err(NoMemory);
@@ -362,7 +391,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             // A late fault has claimed the entry, and withdraws.
             seen = self.unclaimed(entry);
         };
-        copy.set(shared);
+        copy.set(shared & keeps);
         came.add(Some(RssKind::Swap));
         Ok(true)
     }
@@ -379,11 +408,19 @@ impl<'a, M: Machine> Fork<'a, M> {
         Ok(new)
     }
 
+    /// Returns the registration of the child's copy of a mapping. Beyond a few userfaultfds it has none.
+    fn handler_of(&mut self, handler: Handler) -> Result<Handler, NoMemory> {
+        if handler.is_none() || !handler.with_feature(userfault::EVENT_FORK) {
+            return Ok(Handler::NONE);
+        }
+        self.handlers.handler_of(self.parent.memory(), handler)
+    }
+
     fn gets_of(&self, attributes: &Attributes) -> Gets {
         let flags = attributes.flags;
         if flags.dont_fork || flags.wipe_on_fork {
             Gets::Nothing
-        } else if !flags.shared {
+        } else if !flags.shared || attributes.handler.reports_writes() {
             Gets::All
         } else if self.parent.maps.has_note(Note::GUARDED_OBJECTS) {
             Gets::Guards
@@ -469,6 +506,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
         };
         let attributes = Attributes {
             flags,
+            handler: self.handler_of(mapping.attributes().handler)?,
             ..*mapping.attributes()
         };
         let line = self.sum.add(pages, &attributes);

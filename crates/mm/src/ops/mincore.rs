@@ -63,7 +63,7 @@ impl<M: Machine> AddressSpace<M> {
             let value = entry.load();
             let has_frame = Self::FORMAT.frame(value).0 != 0
                 && !Self::FORMAT.is_device(value)
-                && self.tables().swap_of(value).is_none();
+                && (Self::FORMAT.is_claimed(value) || Self::FORMAT.has_page(value));
             there[(at - page) as usize] |= u8::from(has_frame);
         });
         Ok(run.pages.len() as usize)

@@ -27,6 +27,7 @@ mod populate;
 mod rss;
 mod swap_off;
 mod usage;
+mod userfault;
 
 pub use clear_refs::AgingMode;
 pub use madvise::advice;
@@ -37,6 +38,7 @@ pub use mremap::remap_flags;
 pub use pagemap::PageState;
 pub use rss::Rss;
 pub use usage::{Share, Usage};
+pub use userfault::{Filled, Forked};
 
 use faultless_paging::Protection;
 

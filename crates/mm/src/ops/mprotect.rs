@@ -222,17 +222,14 @@ impl<M: Machine> AddressSpace<M> {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
-                if value == 0 || format.is_guard(value) {
-                    return;
-                }
-                if self.tables().swap_of(value).is_some() {
-                    // Its fault asks the mapping.
-                    return;
-                }
                 if format.is_claimed(value) {
                     // The claim of an earlier fault: it sees the change and withdraws, or it publishes.
                     backoff.turn(self.machine());
                     continue;
+                }
+                if !format.has_page(value) {
+                    // Its fault asks the mapping.
+                    return;
                 }
                 let own = to.write && (shared || self.tables().is_exclusive(value));
                 // Where every page counts as written, stores need not be detected.

@@ -9,6 +9,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::userfault::userfault;
 use crate::lock::change::{AfterEdit, ChangeGuard, Found};
 use crate::lock::{Edit, RangeWriteGuard};
 use crate::space::AddressSpace;
@@ -30,7 +31,11 @@ impl<M: Machine> AddressSpace<M> {
         if length == 0 {
             return Err(Errno::EINVAL);
         }
-        self.unmap(Pages::of_bytes(address..end))
+        let pages = Pages::of_bytes(address..end);
+        let change = self.begin_change(pages, userfault::EVENT_UNMAP);
+        let result = self.unmap(pages);
+        self.report_unmap(change, pages, result.is_ok());
+        result
     }
 
     pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {

@@ -24,6 +24,10 @@ pub struct PageState {
     pub soft_dirty: bool,
     /// Whether it is a guard, where no access may bring a page.
     pub guard: bool,
+    /// Whether stores to it are reported to a userfaultfd.
+    pub reports_writes: bool,
+    /// Whether its entry keeps something without a page: that stores are reported, or that accesses are errors.
+    pub marked: bool,
     /// The device and the slot to which it was swapped out.
     pub swapped: Option<(u32, u64)>,
 }
@@ -33,6 +37,7 @@ impl PageState {
     const DEVICE_BITS: u32 = 5;
     const SOFT_DIRTY: u64 = 1 << 55;
     const EXCLUSIVE: u64 = 1 << 56;
+    const REPORTS_WRITES: u64 = 1 << 57;
     const GUARD: u64 = 1 << 58;
     const FILE: u64 = 1 << 61;
     const SWAPPED: u64 = 1 << 62;
@@ -46,6 +51,8 @@ impl PageState {
             (self.exclusive, Self::EXCLUSIVE),
             // Newer Linux shows both that it is a guard and how it is kept: as a swap entry.
             (self.guard, Self::GUARD | Self::SWAPPED),
+            (self.reports_writes, Self::REPORTS_WRITES),
+            (self.marked, Self::SWAPPED),
             (self.file, Self::FILE),
             (self.frame.is_some(), Self::PRESENT),
             (self.swapped.is_some(), Self::SWAPPED),
@@ -151,6 +158,14 @@ impl<M: Machine> AddressSpace<M> {
             return PageState {
                 swapped: Some((swapped.device, swapped.slot)),
                 soft_dirty: swapped.is_soft_dirty,
+                reports_writes: swapped.reports_writes,
+                ..PageState::default()
+            };
+        }
+        if !format.has_page(value) {
+            return PageState {
+                reports_writes: format.reports_writes(value),
+                marked: true,
                 ..PageState::default()
             };
         }
@@ -158,6 +173,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut state = PageState {
             frame: Some(frame),
             soft_dirty: format.is_soft_dirty(value),
+            reports_writes: format.reports_writes(value),
             ..PageState::default()
         };
         if let Some(descriptor) = self.tables().counted(value) {

@@ -131,12 +131,13 @@ impl<M: Machine> AddressSpace<M> {
             if entry.is_some_and(|entry| Self::FORMAT.permits(entry, access)) {
                 continue;
             }
-            match self.fault(address, access) {
+            match self.fault_by_kernel(address, access) {
                 Outcome::Resolved => {}
                 Outcome::Segv(_) if self.is_guarded(Page(page)) => return Err(Errno::EFAULT),
                 Outcome::Segv(SegvCode::KeyErr) => return Err(Errno::EFAULT),
                 Outcome::Segv(_) => return Ok(page),
-                Outcome::Bus => return Err(Errno::EFAULT),
+                Outcome::Interrupted => return Err(Errno::EINTR),
+                Outcome::Bus | Outcome::Poisoned => return Err(Errno::EFAULT),
                 Outcome::OutOfMemory => return Err(Errno::ENOMEM),
             }
         }

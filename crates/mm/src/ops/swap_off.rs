@@ -128,14 +128,15 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Brings back a page, if its entry still names the device.
     fn bring_page_back(&self, page: Page, device: u32) -> Result<(), Errno> {
-        let mut prepared = FaultState::new(self.memory(), Forced(FaultTrace::new()));
+        let mut prepared = FaultState::new(self.memory(), Forced(FaultTrace::new()), true);
         let mut backoff = Backoff::new();
         while !self.is_ending() {
             match self.try_to_bring_back(page, device, &mut prepared) {
                 Ok(Outcome::Bus) => return Err(Errno::EIO),
                 Ok(_) => break,
                 Err(Retry::Wait(blocker)) if blocker != Blocker::Fork => {
-                    match self.wait_for(blocker, page, &mut prepared) {
+                    let of = (page.address(), Access::Read);
+                    match self.wait_for(blocker, of, &mut prepared) {
                         None => {}
                         Some(Outcome::OutOfMemory) => return Err(Errno::ENOMEM),
                         Some(_) => return Err(Errno::EIO),

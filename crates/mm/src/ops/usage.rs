@@ -109,12 +109,12 @@ impl<M: Machine> AddressSpace<M> {
 
     fn add_entry(&self, value: u64, usage: &mut Usage) {
         let format = Self::FORMAT;
-        if value == 0 || format.is_guard(value) {
-            return;
-        }
         if let Some(swapped) = self.tables().swap_of(value) {
             usage.swapped += PAGE_SIZE;
             usage.share_swapped += Share::of_page(self.memory().slot_uses(&swapped));
+            return;
+        }
+        if !format.has_page(value) {
             return;
         }
         let Some(descriptor) = self.tables().counted(value) else {

@@ -202,8 +202,7 @@ fn has_copy<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
         // Only a private copy was swapped out.
         return true;
     }
-    value != 0
-        && !AddressSpace::<M>::FORMAT.is_guard(value)
+    AddressSpace::<M>::FORMAT.has_page(value)
         && space
             .tables()
             .counted(value)

@@ -47,9 +47,6 @@ pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
         let mut backoff = Backoff::new();
         loop {
             let value = entry.load();
-            if value == 0 || format.is_guard(value) {
-                return;
-            }
             if format.is_claimed(value) {
                 backoff.turn(space.machine());
                 continue;
@@ -61,7 +58,10 @@ pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
                 }
                 continue;
             }
-            if !format.is_dirty(value) || !is_sole_anonymous(space, value) {
+            if !format.has_page(value)
+                || !format.is_dirty(value)
+                || !is_sole_anonymous(space, value)
+            {
                 return;
             }
             if let Some(before) = clean(space, entry, value) {

@@ -211,6 +211,7 @@ pub(crate) fn take<M: Machine>(
     for candidate in candidates.all().filter(|one| one.is_claimed) {
         let slot = candidate.slot.map(|slot| SwapEntry {
             is_soft_dirty: format.is_soft_dirty(candidate.value),
+            reports_writes: format.reports_writes(candidate.value),
             ..slot
         });
         let left = slot.and_then(|slot| format.swap_entry(&slot));

@@ -58,6 +58,7 @@ pub(crate) fn take_anonymous<M: Machine>(
         let entry = SwapEntry {
             is_exclusive,
             is_soft_dirty: format.is_soft_dirty(before),
+            reports_writes: format.reports_writes(before),
             ..slot
         };
         // A slot that was allocated has an entry.
@@ -111,7 +112,12 @@ pub(crate) fn take_of_object<M: Machine>(
     flush(&claims);
     claims.replace(|space, before| {
         count(space, before, None);
-        0
+        let format = AddressSpace::<M>::FORMAT;
+        // Where stores are reported, they stay so.
+        match format.reports_writes(before) {
+            true => format.marker(),
+            false => 0,
+        }
     });
     let left = slot.map_or(PageSlot::Empty, |slot| PageSlot::Swapped(slot.into()));
     drop(moving.end(left));

@@ -146,15 +146,15 @@ impl<'a, M: Machine> Claims<'a, M> {
         let format = AddressSpace::<M>::FORMAT;
         let value = loop {
             let value = entry.load();
-            if value == 0 || format.is_guard(value) || format.frame(value) != frame {
-                return Ok(());
-            }
-            if space.tables().swap_of(value).is_some() {
-                // Its slot happens to have the frame's number.
+            if value == 0 || format.frame(value) != frame {
                 return Ok(());
             }
             if format.is_moving(value) {
                 // A claim of this move: no other one runs now.
+                return Ok(());
+            }
+            if !format.is_claimed(value) && !format.has_page(value) {
+                // Its slot happens to have the frame's number.
                 return Ok(());
             }
             if format.is_claimed(value) || self.count == MOST {

@@ -205,9 +205,8 @@ pub(crate) fn discard_file<M: Machine>(
     copies: bool,
 ) -> u64 {
     let is_meant = |value: u64| {
-        let is_swapped = space.tables().swap_of(value).is_some();
-        copies
-            || !is_swapped
+        copies && value != AddressSpace::<M>::FORMAT.marker()
+            || AddressSpace::<M>::FORMAT.has_page(value)
                 && space
                     .tables()
                     .counted(value)

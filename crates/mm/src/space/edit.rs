@@ -20,6 +20,7 @@ impl<M: Machine> AddressSpace<M> {
         let place = memory.allocate(Kind::Mapping)?.cast::<Mapping>();
         // SAFETY: fresh memory of a mapping's size and alignment.
         unsafe { place.write(Mapping::new(attributes)) };
+        attributes.handler.hold();
         if let Some(backed) = &attributes.backed {
             backed.object().hold();
             self.maps.note(Note::OBJECTS);

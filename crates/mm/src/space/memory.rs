@@ -4,6 +4,7 @@ use faultless_sync::reclaim::Participant;
 
 use crate::base::machine::Machine;
 use crate::base::memory::{Memory, PerCpu, Shape};
+use crate::base::userfault::UserfaultInner;
 use crate::object::mappings::mapping_shape;
 use crate::object::probe::Body;
 use crate::object::{Node, ObjectInner};
@@ -22,6 +23,7 @@ impl<M: Machine> Memory<M> {
             Shape::plain(size_of::<ObjectInner>()),
             Shape::plain(size_of::<Node>()),
             Shape::plain(size_of::<Body>()),
+            Shape::plain(size_of::<UserfaultInner>()),
         ];
         Self::with_shapes(machine, cpus, participants, shapes)
     }

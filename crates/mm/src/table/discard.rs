@@ -7,7 +7,8 @@
 //!
 //! *Models*: loom `rmap/truncate.rs`, `ops/remap.rs`, shuttle `ops/advice.rs`.
 
-use faultless_paging::{ENTRIES, Entry, Gather, Pages};
+use faultless_frames::Flags;
+use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Value};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, cond_resched};
 
@@ -24,12 +25,13 @@ pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 type IsValid<'a> = dyn Fn(&Entry, u64, u64, &Section<'_>) -> bool + 'a;
 
 impl<M: Machine> Tables<M> {
-    /// Discards all pages of `pages`, which stay mapped. The caller keeps writers out.
-    pub(crate) fn discard(&self, pages: Pages) {
+    /// Discards the pages of `pages` with a value that `is_meant` accepts. They stay mapped, and the caller keeps
+    /// writers out.
+    pub(crate) fn discard(&self, pages: Pages, is_meant: &dyn Fn(u64) -> bool) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &|_| true, &|_, _, _, _| true);
+            let stop = self.discard_batch(batch, is_meant, &|_, _, _, _| true);
             at = self.first_table(stop, pages.end);
             if at < pages.end {
                 cond_resched(self.machine());
@@ -58,6 +60,15 @@ impl<M: Machine> Tables<M> {
             }
         }
         at
+    }
+
+    /// Whether a marker is left in place of an entry's page.
+    fn keeps_mark(&self, value: Value) -> bool {
+        Self::FORMAT.reports_writes(value)
+            && Self::FORMAT.has_page(value)
+            && self
+                .counted(value)
+                .is_some_and(|page| page.flags().has(Flags::FILE))
     }
 
     /// Discards one batch of pages from the start of `pages`, as [`Tables::discard_valid`] does. Returns the
@@ -100,9 +111,19 @@ impl<M: Machine> Tables<M> {
                         false => Err(Retry::MappingChanged),
                     };
                     match txn.claim(entry, value, validate) {
-                        Ok(claim) if let Some(swapped) = self.swap_of(value) => {
+                        Ok(claim) if self.keeps_mark(value) => {
+                            // As on Linux: where stores to a page of an object are reported, they stay so.
+                            self.flush_page(Page(page), value);
+                            claim.publish(Self::FORMAT.marker());
+                            let gone = self.give_up(value, &mut chain);
+                            if let Some(kind) = gone {
+                                self.rss.gone_one(self.machine().cpu(), kind);
+                            }
+                            return;
+                        }
+                        Ok(claim) if !Self::FORMAT.has_page(value) => {
                             claim.publish(0);
-                            return self.drop_swap(&swapped);
+                            return self.drop_pageless(value);
                         }
                         Ok(claim) => {
                             claim.keep();

@@ -49,7 +49,10 @@ pub(crate) struct Move {
     pub(crate) protection: Protection,
     /// Whether the mapping is shared, so that entries may be writable at once.
     pub(crate) shared: bool,
-    /// Whether tables move whole. They do not if moved pages have to count as written.
+    /// Whether stores to moved pages are still reported.
+    pub(crate) keeps_reports: bool,
+    /// Whether tables move whole. They do not if moved pages have to count as written, or if stores to them were
+    /// reported.
     pub(crate) by_tables: bool,
 }
 
@@ -166,13 +169,17 @@ impl<M: Machine> Tables<M> {
                 };
                 self.for_each_entry(part, &mut |entry, page| {
                     let value = self.change(entry, |_| 0);
-                    if value == 0 {
+                    let is_dropped = value == Self::FORMAT.marker() && !of.keeps_reports;
+                    if value == 0 || is_dropped {
                         return;
                     }
+                    let value = match of.keeps_reports {
+                        true => value,
+                        false => value & !Self::FORMAT.reports_writes,
+                    };
                     let to = of.goes_to(page);
                     self.gather(value, page, &mut gather);
-                    let has_page = !Self::FORMAT.is_guard(value) && self.swap_of(value).is_none();
-                    let hidden = match has_page {
+                    let hidden = match Self::FORMAT.has_page(value) {
                         false => value,
                         true => Self::FORMAT.with_protection(value, Protection::default(), false),
                     };
@@ -329,12 +336,12 @@ impl<M: Machine> Tables<M> {
     fn show_moved(&self, of: &Move, entry: &Entry, page: u64, on_moved: &dyn Fn()) {
         let format = Self::FORMAT;
         self.change(entry, |value| {
-            if value == 0 || format.is_guard(value) {
-                // Only a late claim was here, and is withdrawn; or a guard has moved here, and stays a guard.
-                return value;
-            }
             if self.swap_of(value).is_some() {
                 return value | format.soft_dirty;
+            }
+            if !format.has_page(value) {
+                // Only a late claim was here, and is withdrawn; or a guard has moved here, and stays a guard.
+                return value;
             }
             let own = self.is_exclusive(value);
             match self.counted(value) {

@@ -26,6 +26,8 @@ pub(crate) enum Blocker {
     Swap,
     /// A stack could grow to the page, but for a zap in progress there.
     Zap,
+    /// The handler of a userfaultfd has to resolve the fault.
+    Handler,
     /// A fork has not copied the page's table yet.
     Fork,
 }

@@ -1,6 +1,6 @@
-//! Entries of pages that were swapped out.
+//! Entries without a page in memory: those of pages that were swapped out, guards, markers, poison.
 //!
-//! Such an entry names a slot of a swap device, and is a use of that slot. No TLB holds it, so that it is
+//! The first names a slot of a swap device, and is a use of that slot. No TLB holds it, so that it is
 //! replaced without a flush. The operation that replaces it drops the slot's use afterwards.
 //!
 //! *Writes*: the entry, the slot, and the space's page counts on this CPU's line.
@@ -31,17 +31,27 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Empties an entry that is not present, if it names a slot. Returns whether it is empty now, or has changed (a late
-    /// claim); `None` if it names no slot.
+    /// Empties an entry that is not present, if it has no page in memory. Returns whether it is empty now, or has
+    /// changed (a late claim); `None` if it has a page.
     #[cold]
     #[inline(never)]
-    pub(crate) fn zap_swapped(&self, entry: &Entry, value: Value) -> Option<bool> {
-        let swapped = self.swap_of(value)?;
+    pub(crate) fn zap_pageless(&self, entry: &Entry, value: Value) -> Option<bool> {
+        if Self::FORMAT.has_page(value) {
+            return None;
+        }
         let is_empty = entry.replace(value, 0).is_ok();
         if is_empty {
-            self.drop_swap(&swapped);
+            self.drop_pageless(value);
         }
         Some(is_empty)
+    }
+
+    /// Drops what an entry without a page in memory had, after it was replaced: the use of a slot, or nothing.
+    #[cold]
+    pub(crate) fn drop_pageless(&self, value: Value) {
+        if let Some(swapped) = Self::swap_of_absent(value) {
+            self.drop_swap(&swapped);
+        }
     }
 
     /// Drops the use of an entry that named a slot, and was replaced.

@@ -113,13 +113,8 @@ impl<M: Machine> Tables<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                if Self::FORMAT.is_guard(value) {
-                    // No other CPU changes it now.
-                    let _ = entry.replace(value, 0);
-                    return;
-                }
                 if !Self::FORMAT.is_present(value)
-                    && let Some(is_empty) = self.zap_swapped(entry, value)
+                    && let Some(is_empty) = self.zap_pageless(entry, value)
                 {
                     match is_empty {
                         true => return,

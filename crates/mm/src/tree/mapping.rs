@@ -15,6 +15,7 @@ use faultless_sync::atomic::{AtomicU32, Local, Ordering};
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::list::Hook;
+use crate::base::userfault::Handler;
 use crate::tree::vma_lock::VmaLock;
 
 /// Attributes beside the protection.
@@ -221,6 +222,8 @@ pub struct Attributes {
     pub backed: Option<ObjectRef>,
     /// When it was made.
     pub birth: SoftDirtyEpoch,
+    /// The userfaultfd with which it is registered, if it is.
+    pub handler: Handler,
 }
 
 impl Attributes {

@@ -5,8 +5,8 @@
 //!   if it finds the same value after its claim.
 //! * A *mark* leads to no object, and is smaller than any address. A zapping mark holds the number of its
 //!   writer, so that the end of a zap clears only its own marks.
-//! * A mapping with a memory object has the bit that marks have (`NOTE`), and a pointer, which a mark has
-//!   not.
+//! * A mapping with a memory object or a userfaultfd has the bit that marks have (`NOTE`), and a pointer, which
+//!   a mark has not.
 //! * A mapping's slot value also holds its protection, which never changes. A fault therefore does not read
 //!   the mapping: among many mappings that would be one more cache miss.
 
@@ -114,10 +114,10 @@ impl SlotValue {
             .iter()
             .map(|&(set, bit)| usize::from(set) * bit)
             .sum::<usize>();
-        let kind = if mapping.attributes().backed.is_some() {
-            NOTE
-        } else {
-            0
+        let attributes = mapping.attributes();
+        let kind = match attributes.backed.is_some() || !attributes.handler.is_none() {
+            true => NOTE,
+            false => 0,
         };
         let pointer = core::ptr::from_ref(mapping).cast_mut().cast::<()>();
         Self(pointer.map_addr(|a| a | bits | kind))
@@ -134,9 +134,10 @@ impl SlotValue {
         }
     }
 
-    /// Whether the value leads to a mapping with a memory object.
+    /// Whether the value leads to a mapping with a memory object or a userfaultfd: a fault on a missing page has
+    /// to read the mapping.
     #[inline]
-    pub fn is_backed(self) -> bool {
+    pub fn is_special(self) -> bool {
         self.0.addr() & NOTE != 0 && self.has_pointer()
     }
 

@@ -162,8 +162,10 @@ impl<M: Machine> AddressSpace<M> {
                 break;
             }
             let value = entry.load();
-            let is_swapped = level == 0 && self.tables().swap_of(value).is_some();
-            if value == 0 || M::Format::FORMAT.is_guard(value) || is_swapped {
+            let is_pageless = level == 0
+                && !M::Format::FORMAT.is_claimed(value)
+                && !M::Format::FORMAT.has_page(value);
+            if value == 0 || is_pageless {
                 continue;
             }
             let below = M::Format::FORMAT.frame(value);

@@ -195,15 +195,18 @@ impl<M: Machine> AddressSpace<M> {
         if word.protection() != mapping.protection() {
             return wrong("a slot allows what its mapping does not, or less");
         }
-        if format.is_guard(value) {
-            return Ok(());
-        }
         if let Some(swapped) = self.tables().swap_of(value) {
             return match self.memory().slot_uses(&swapped) {
                 0 => wrong("an entry names a slot that is free"),
                 2.. if swapped.is_exclusive => wrong("a slot has uses beside its exclusive entry"),
                 _ => Ok(()),
             };
+        }
+        if !format.is_claimed(value) && !format.has_page(value) {
+            return Ok(());
+        }
+        if format.is_present(value) && format.is_writable(value) && format.reports_writes(value) {
+            return wrong("a page can be written of which stores are to be reported");
         }
         if exceeds(value, mapping, format) {
             return wrong("an entry allows more than its mapping");

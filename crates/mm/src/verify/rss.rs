@@ -17,7 +17,7 @@ impl<M: Machine> AddressSpace<M> {
                 let value = entry.load();
                 if self.tables().swap_of(value).is_some() {
                     found.add(Some(RssKind::Swap));
-                } else if !Self::FORMAT.is_guard(value) {
+                } else if Self::FORMAT.has_page(value) {
                     found.add(self.tables().counted(value).map(RssKind::of));
                 }
             });

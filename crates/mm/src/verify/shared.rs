@@ -74,10 +74,7 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().for_each_entry(pages, &mut |entry, page| {
             let value = entry.load();
             let frame = Self::FORMAT.frame(value);
-            let is_page = value != 0
-                && !Self::FORMAT.is_guard(value)
-                && self.tables().swap_of(value).is_none()
-                && self.tables().counted(value).is_some();
+            let is_page = Self::FORMAT.has_page(value) && self.tables().counted(value).is_some();
             if !is_page || result.is_err() {
                 return;
             }

@@ -50,6 +50,7 @@ mod fault {
     mod pin;
     mod sharing;
     mod swap;
+    mod userfault;
 }
 mod probe {
     mod probes;

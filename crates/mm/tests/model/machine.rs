@@ -159,6 +159,8 @@ pub struct Model {
     /// Flushes that other CPUs were asked for.
     remote_flushes: std::sync::atomic::AtomicU64,
     bus: AtomicU32,
+    /// Whether the end of a userfaultfd has woken a fault.
+    left_behind: std::sync::atomic::AtomicBool,
     /// A futex-like queue for parked threads.
     queue: sync::Mutex<()>,
     woken: sync::Condvar,
@@ -243,6 +245,7 @@ impl Model {
             marks_loads: marks_loads(),
             remote_flushes: std::sync::atomic::AtomicU64::new(0),
             bus: AtomicU32::new(0),
+            left_behind: std::sync::atomic::AtomicBool::new(false),
             queue: sync::Mutex::new(()),
             woken: sync::Condvar::new(),
             #[cfg(shuttle)]
@@ -256,6 +259,11 @@ impl Model {
     pub fn device_frames(&self) -> Range<u64> {
         let first = 1 + self.descriptors.len() as u64;
         first..first + DEVICE as u64
+    }
+
+    /// Whether a fault has waited until its handler was gone.
+    pub fn has_left_behind(&self) -> bool {
+        self.left_behind.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Whether a TLB still maps a frame of the device.
@@ -506,6 +514,16 @@ impl Machine for Model {
 
     fn frames(&self) -> &Self {
         self
+    }
+
+    fn park_for_handler(&self, word: &AtomicU32, expected: u32, _by_kernel: bool) -> bool {
+        self.park(word, expected);
+        // The end of a handler is no wake-up that a fault may need.
+        if word.load(Ordering::Relaxed) > 1 {
+            self.left_behind
+                .store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        true
     }
 
     fn cpu(&self) -> Cpu {

@@ -28,6 +28,10 @@ const BUS_ERROR: u32 = 4;
 const CODE_ERROR: u32 = 5;
 /// Refused by the key of all other memory, as the program has set it.
 const KEY_ERROR: u32 = 6;
+/// The page was poisoned by the handler of a userfaultfd.
+const POISONED: u32 = 7;
+/// A signal came before the handler of a userfaultfd. Never the result for a program, which just goes on.
+const INTERRUPTED: u32 = 8;
 
 #[inline]
 fn access_of(error: u64) -> Access {
@@ -41,12 +45,16 @@ fn access_of(error: u64) -> Access {
 }
 
 #[inline]
-fn resolve(address: u64, error: u64) -> u32 {
+fn resolve(address: u64, error: u64, by_kernel: bool) -> u32 {
     if address >= USER_END {
         return MAP_ERROR;
     }
     let access = access_of(error);
-    match process::space().fault(address, access) {
+    let outcome = match by_kernel {
+        true => process::space().fault_by_kernel(address, access),
+        false => process::space().fault(address, access),
+    };
+    match outcome {
         // The page itself allows the access.
         Outcome::Resolved if error & ERROR_KEY != 0 && protection_keys::refuse(0, access) => {
             KEY_ERROR
@@ -57,6 +65,10 @@ fn resolve(address: u64, error: u64) -> u32 {
         Outcome::Segv(SegvCode::KeyErr) => CODE_ERROR,
         Outcome::Bus => BUS_ERROR,
         Outcome::OutOfMemory => NO_MEMORY,
+        Outcome::Poisoned => POISONED,
+        // The signal is delivered on the way out; then the program tries again.
+        Outcome::Interrupted if !by_kernel => RESOLVED,
+        Outcome::Interrupted => INTERRUPTED,
     }
 }
 
@@ -67,7 +79,7 @@ pub extern "C" fn user_page_fault(address: u64, error: u64) -> u32 {
     let outcome = if error & (ERROR_PRESENT | ERROR_USER) == ERROR_PRESENT {
         ACCESS_ERROR
     } else {
-        resolve(address, error)
+        resolve(address, error, false)
     };
     if outcome != RESOLVED
         && let Some(thread) = percpu::current()
@@ -93,7 +105,7 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
     if outcome == ACCESS_ERROR && error & (ERROR_FETCH | ERROR_PRESENT) == ERROR_FETCH {
         // Linux faults the page in first and refuses the second fault; the handler sees that one's error
         // code.
-        if resolve(address, error & !ERROR_FETCH) == RESOLVED {
+        if resolve(address, error & !ERROR_FETCH, false) == RESOLVED {
             error |= ERROR_PRESENT;
         }
     }
@@ -104,6 +116,7 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
         let (signal, code) = match outcome {
             MAP_ERROR => (linux::SIGSEGV, linux::SEGV_MAPERR),
             BUS_ERROR => (linux::SIGBUS, linux::BUS_ADRERR),
+            POISONED => (linux::SIGBUS, linux::BUS_MCEERR_AR),
             CODE_ERROR | KEY_ERROR => (linux::SIGSEGV, linux::SEGV_PKUERR),
             _ => (linux::SIGSEGV, linux::SEGV_ACCERR),
         };
@@ -139,7 +152,7 @@ pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFr
         frame.rip = fixup;
         return 0;
     }
-    match resolve(address, error) {
+    match resolve(address, error, true) {
         RESOLVED => {}
         NO_MEMORY => {
             process::oom::fault_found_none();

@@ -21,6 +21,7 @@ use super::stat::Stat;
 use super::stream::Stream;
 use super::turn::Turn;
 use super::usage::Writing;
+use super::userfault::Faults;
 use crate::arch::uaccess;
 use crate::errno::{EBADF, EINVAL, Errno};
 use crate::process::Process;
@@ -48,6 +49,7 @@ pub enum Object {
     Pipe(pipe::End),
     Event(Event),
     Epoll(epoll::Control),
+    Faults(Faults),
     /// A process, by `pidfd_open`.
     Process(Shared<Process>),
     /// Opened with `O_PATH`: only the name counts.
@@ -159,6 +161,7 @@ impl Description {
             Object::Device(Device::Terminal(_), _) => Events::WRITABLE | Stream::Input.events(),
             Object::Pipe(end) => end.events(),
             Object::Event(event) => event.events(),
+            Object::Faults(faults) => faults.events(self.waits()),
             Object::Epoll(control) => control.events(),
             Object::Process(process) => process.events(),
             _ => Events::READABLE | Events::WRITABLE,
@@ -172,6 +175,7 @@ impl Description {
             Object::Device(Device::Terminal(_), _) => Stream::Input.readiness(),
             Object::Pipe(end) => Some(end.readiness()),
             Object::Event(event) => Some(event.readiness()),
+            Object::Faults(faults) => Some(faults.readiness()),
             Object::Epoll(control) => Some(control.readiness()),
             Object::Process(process) => Some(&process.watchers),
             _ => None,
@@ -191,14 +195,16 @@ impl Description {
             }
             Object::Stream(stream) => Ok(stream.stat()),
             Object::Pipe(end) => Ok(end.stat()),
-            Object::Event(_) | Object::Epoll(_) | Object::Process(_) => Ok(Stat {
-                filesystem: NO_PATH,
-                number: 4,
-                mode: 0o600,
-                links: 1,
-                block_size: 4096,
-                ..Stat::default()
-            }),
+            Object::Event(_) | Object::Epoll(_) | Object::Faults(_) | Object::Process(_) => {
+                Ok(Stat {
+                    filesystem: NO_PATH,
+                    number: 4,
+                    mode: 0o600,
+                    links: 1,
+                    block_size: 4096,
+                    ..Stat::default()
+                })
+            }
         }
     }
 

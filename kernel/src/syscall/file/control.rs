@@ -1,12 +1,13 @@
 //! `fcntl` and `ioctl`.
 
-use super::{lock, memory};
+use super::{lock, memory, userfault};
 use linux_raw_sys::{general as linux, ioctl};
 
 use crate::arch::uaccess;
 use crate::errno::{Answer, EBADF, EINVAL, ENOTTY};
 use crate::files::description::{CHANGEABLE, Description, Object};
 use crate::files::descriptors;
+use crate::files::device::Device;
 
 pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
     let table = descriptors::current();
@@ -81,8 +82,12 @@ pub fn ioctl(fd: u64, request: u64, argument: u64) -> Answer {
             uaccess::write(argument, &(there.min(i32::MAX as u64) as u32))?;
             Ok(0)
         }
-        // Nothing is a terminal.
-        _ => Err(ENOTTY),
+        request => match &description.object {
+            Object::Faults(faults) => userfault::ioctl(faults, request, argument),
+            Object::Device(Device::Userfault, _) => userfault::device(request, argument),
+            // Nothing is a terminal.
+            _ => Err(ENOTTY),
+        },
     }
 }
 

@@ -15,6 +15,7 @@ mod splice;
 mod stat;
 mod system;
 pub mod transfer;
+mod userfault;
 
 use linux_raw_sys::general as nr;
 
@@ -119,6 +120,7 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_epoll_wait => event::epoll_wait(a, b, c, d),
         nr::__NR_epoll_pwait => event::epoll_pwait(a, b, c, d, e, f),
         nr::__NR_memfd_create => memory::memfd_create(a, b),
+        nr::__NR_userfaultfd => userfault::userfaultfd(a),
         nr::__NR_eventfd => event::eventfd2(a, 0),
         nr::__NR_eventfd2 => event::eventfd2(a, b),
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_mm::{Counter, Layout, Limits, Policy, flags};
-use faultless_soft::{Soft, SoftCpu, SoftMemory, Trap};
+use faultless_soft::{Soft, SoftCpu, SoftMemory};
 use faultless_tests::counting::{Counts, counted, faults};
 use faultless_tests::operations::{OPEN, near};
 use faultless_tests::random::{Numbers, cases, seed};
@@ -143,7 +143,7 @@ fn contend(policy: Policy, megabytes: u64, pages: u64, budget: &Budget) -> Count
         while !is_over.load(Ordering::Relaxed) {
             let at = AT + numbers.below(pages) * PAGE;
             match cpu.store(at, at) {
-                Ok(()) | Err(Trap::Segv { .. } | Trap::Bus { .. } | Trap::OutOfMemory) => {}
+                Ok(()) | Err(_) => {}
             }
         }
     });

@@ -47,7 +47,9 @@ fn note(run: &Run, result: Result<(), Trap>) {
     run.accesses.fetch_add(1, Ordering::Relaxed);
     match result {
         Ok(()) | Err(Trap::Segv { .. }) => {}
-        Err(Trap::Bus { address }) => panic!("SIGBUS at {address:#x} without a file"),
+        Err(Trap::Bus { address } | Trap::Poisoned { address }) => {
+            panic!("SIGBUS at {address:#x} without a file")
+        }
         Err(Trap::OutOfMemory) => {
             run.out_of_memory.fetch_add(1, Ordering::Relaxed);
         }

@@ -22,6 +22,8 @@ use faultless_trace::{Counter, How};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::userfault::userfault;
+use crate::fault::kinds::userfault::flags_of;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
@@ -29,7 +31,7 @@ use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
-use crate::tree::mapping::ObjectRef;
+use crate::tree::mapping::{Attributes, ObjectRef};
 use crate::tune::FAULT_AROUND;
 
 /// The access for which a page of an object is mapped.
@@ -41,6 +43,8 @@ enum Use {
     Read,
     /// A store.
     Write,
+    /// A store, to be reported.
+    Protected,
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -64,10 +68,18 @@ impl<M: Machine> AddressSpace<M> {
             return self.map_device_page(at, access, attributes, (cache, index), prepared);
         }
         let mut was_there = true;
+        let handler = attributes.handler;
         let found = loop {
             match cache.find(index) {
+                Lookup::Page(_) if was_there && handler.waits(userfault::MINOR) => {
+                    let flags = flags_of(access) | userfault::FLAG_MINOR;
+                    return Err(prepared.needs_handler(handler, flags));
+                }
                 Lookup::Page(found) => break found,
                 Lookup::Beyond => return Ok(Outcome::Bus),
+                Lookup::Missing if handler.waits(userfault::MISSING) && cache.is_zeroes(index) => {
+                    return Err(prepared.needs_handler(handler, flags_of(access)));
+                }
                 Lookup::Missing if cache.is_zeroes(index) => {
                     // Make the slot first: a fault that has taken the last frame could not allocate the nodes
                     // above the slot.
@@ -88,7 +100,9 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         };
-        let is_write = access == Access::Write;
+        // In place of a marker the page is shown read-only, and the next try reports the store.
+        let is_marked = at.value != 0 && handler.reports_writes();
+        let is_write = access == Access::Write && !is_marked;
         if is_write && !attributes.flags.shared {
             self.copy_file_page(at, page, cache, found, prepared)?;
         } else {
@@ -101,12 +115,35 @@ impl<M: Machine> AddressSpace<M> {
                 true => How::Major,
                 false => How::File,
             });
-            if was_there && !is_write {
+            let is_plain = !handler.has(userfault::WRITE_PROTECT | userfault::MINOR);
+            if was_there && !is_write && is_plain {
                 self.fault_around::<N>(at, page, backed, stores, section);
             }
         }
         prepared.count_wait();
-        Ok(Outcome::Resolved)
+        match is_marked && access == Access::Write {
+            true => Err(Retry::EntryClaimed),
+            false => Ok(Outcome::Resolved),
+        }
+    }
+
+    /// Maps a page of an object, which it has, for the handler of a userfaultfd. Stores are reported if `protected`.
+    pub(crate) fn show_for_handler(
+        &self,
+        at: &PteRef<'_>,
+        attributes: &Attributes,
+        found: PageRef<'_>,
+        protected: bool,
+    ) -> Result<(), Retry> {
+        let Some(backed) = &attributes.backed else {
+            return Err(Retry::MappingChanged);
+        };
+        let used_for = match protected {
+            true => Use::Protected,
+            false => Use::Write,
+        };
+        let stores = attributes.flags.shared;
+        self.show_file_page::<()>(at, backed.object(), found, stores, used_for)
     }
 
     /// Maps a page of an object itself; with `stores`, writable if the mapping allows that.
@@ -128,12 +165,13 @@ impl<M: Machine> AddressSpace<M> {
             if write {
                 self.machine().frames().descriptor(found.frame).mark_dirty();
             }
-            let is_write = used_for == Use::Write;
+            let is_write = matches!(used_for, Use::Write | Use::Protected);
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
-            let leaf = self.allowed::<N>(leaf, at);
+            let leaf = self.allowed::<N>(self.marked(leaf, at), at);
             Ok(match used_for {
                 Use::None if self.machine().marks_loads() => Self::FORMAT.unloaded(leaf),
                 Use::None => Self::FORMAT.unused(leaf),
+                Use::Protected => Self::FORMAT.reported(leaf),
                 _ => leaf,
             })
         })?;

@@ -62,7 +62,7 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `ENOMEM` when there is no frame for a table; the pages before it are guarded.
     pub(crate) fn install_guards(&self, pages: Pages) -> Result<(), Errno> {
-        let mut prepared = FaultState::new(self.memory(), ());
+        let mut prepared = FaultState::new(self.memory(), (), true);
         let mut backoff = Backoff::new();
         let mut at = pages.start;
         while at < pages.end {
@@ -125,7 +125,7 @@ impl<M: Machine> AddressSpace<M> {
         let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, section)? else {
             return Ok(None);
         };
-        if hold.is_backed() {
+        if hold.is_special() {
             self.maps.note(Note::GUARDED_OBJECTS);
         }
         let at = loop {
@@ -161,12 +161,12 @@ impl<M: Machine> AddressSpace<M> {
         }
         // Once the claim is validated the table stays: it is not empty from here on.
         let claim = txn.claim(at.entry, at.value, || at.validate())?;
-        match self.tables().swap_of(at.value) {
-            Some(swapped) => {
+        match at.value == 0 || Self::FORMAT.has_page(at.value) {
+            true => claim.keep(),
+            false => {
                 claim.publish(Self::FORMAT.guard);
-                self.tables().drop_swap(&swapped);
+                self.tables().drop_pageless(at.value);
             }
-            None => claim.keep(),
         }
         Ok(Some(at.value))
     }

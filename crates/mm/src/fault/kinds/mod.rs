@@ -9,3 +9,4 @@ pub(crate) mod guard;
 pub(crate) mod read_ahead;
 pub(crate) mod stack;
 pub(crate) mod swap;
+pub(crate) mod userfault;

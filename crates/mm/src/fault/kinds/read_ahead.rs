@@ -75,7 +75,7 @@ impl<M: Machine> AddressSpace<M> {
         if !is_near {
             return None;
         }
-        let mut state = FaultState::new(self.memory(), ());
+        let mut state = FaultState::new(self.memory(), (), true);
         let held = state.swapped_page(&swapped, (entry, value));
         matches!(held, Err(Retry::Wait(_))).then_some(Ahead { page, state })
     }

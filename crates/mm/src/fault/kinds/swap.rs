@@ -53,6 +53,11 @@ impl<M: Machine> AddressSpace<M> {
             .attributes()
             .is_some_and(|attributes| self.is_new(attributes));
         let counts_written = access == Access::Write || swapped.is_soft_dirty || is_new;
+        let reports = swapped.reports_writes
+            && at
+                .vma
+                .attributes()
+                .is_some_and(|attributes| attributes.handler.reports_writes());
         self.tables().transact(at, || {
             if prepared.is_kept() {
                 prepared.take_kept()?;
@@ -63,6 +68,10 @@ impl<M: Machine> AddressSpace<M> {
             let leaf = match counts_written {
                 true => format.written(leaf),
                 false => format.watched(leaf),
+            };
+            let leaf = match reports {
+                true => format.reported(leaf),
+                false => leaf,
             };
             let leaf = self.allowed::<N>(leaf, at);
             Ok(match prepared.is_ahead {
@@ -78,6 +87,10 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().drop_swap(swapped);
         prepared.trail.ends(How::Major);
         prepared.count_wait();
+        if reports && access == Access::Write {
+            // The next try reports the store.
+            return Err(Retry::EntryClaimed);
+        }
         Ok(Outcome::Resolved)
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! *Models*: loom `ops/remap.rs`, shuttle `ops/{advice,moves}.rs`.
 
-use faultless_paging::Pages;
+use faultless_paging::{Format, Page, Pages};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Mutant, cond_resched, mutant};
 
@@ -20,8 +20,14 @@ use crate::base::machine::Machine;
 use crate::ops::madvise::allow;
 use crate::space::AddressSpace;
 use crate::table::discard::DISCARD_BATCH;
+use crate::tree::mapping::Attributes;
 use crate::tree::{Run, SlotState};
 use crate::tune::DONT_NEED_ROUNDS;
+
+/// Whether an entry outlasts a discard. As on Linux, a marker does in mappings of objects.
+fn is_kept(of: Option<&Attributes>, value: u64, format: Format) -> bool {
+    value == format.marker() && of.is_some_and(|of| of.backed.is_some())
+}
 
 impl<M: Machine> AddressSpace<M> {
     /// Discards what is mapped of `pages`, if `what` is allowed there. Fails with `ENOMEM` if not all was
@@ -40,9 +46,16 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         self.over_mapped(pages, what, |part| {
-            self.tables().discard(part);
+            self.discard_held(part);
             Ok(())
         })
+    }
+
+    /// Discards the pages of a mapping, which does not change meanwhile.
+    fn discard_held(&self, part: Pages) {
+        let of = self.lookup(Page(part.start).address());
+        let is_meant = |value| !is_kept(of.as_ref(), value, Self::FORMAT);
+        self.tables().discard(part, &is_meant);
     }
 
     /// The same, as long as no page moves from one of `pages` to another.
@@ -65,7 +78,7 @@ impl<M: Machine> AddressSpace<M> {
             if at == run.pages.start {
                 let first = Pages::new(at, run.pages.end.min(at + DISCARD_BATCH));
                 let held = self.over_mapped(first, what, |part| {
-                    self.tables().discard(part);
+                    self.discard_held(part);
                     Ok(())
                 });
                 match held {
@@ -104,8 +117,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Discards pages from the start of `pages`, as far as each belongs to a live mapping that allows it.
     /// Returns the page to continue from.
     fn discard_allowed(&self, pages: Pages, what: i32) -> u64 {
+        let of = self.lookup(Page(pages.start).address());
+        let is_meant = |value| !is_kept(of.as_ref(), value, Self::FORMAT);
         self.tables()
-            .discard_valid(pages, &|_| true, &|entry, page, _, section| {
+            .discard_valid(pages, &is_meant, &|entry, page, _, section| {
                 // SAFETY: inside the section in which entries are claimed.
                 let is_allowed = match unsafe { self.tree().find(page).word.content() } {
                     SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),

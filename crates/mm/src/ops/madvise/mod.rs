@@ -155,6 +155,12 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(());
         }
         let pages = Pages::of_bytes(address..end);
+        if matches!(
+            what,
+            advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE | advice::REMOVE
+        ) {
+            self.report_removal(pages);
+        }
         match what {
             // Programs may not damage the machine's memory.
             advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),
@@ -252,8 +258,11 @@ impl<M: Machine> AddressSpace<M> {
             {
                 continue;
             }
-            match self.fault(address, access) {
+            match self.fault_by_kernel(address, access) {
                 Outcome::Resolved => {}
+                Outcome::Interrupted => return Err(Errno::EINTR),
+                // Linux: memory that has failed is EHWPOISON.
+                Outcome::Poisoned => return Err(Errno(133)),
                 Outcome::Bus => return Err(Errno::EFAULT),
                 Outcome::Segv(SegvCode::MapErr) if self.is_guarded(Page(page)) => {
                     return Err(Errno::EFAULT);

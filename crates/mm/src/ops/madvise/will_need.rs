@@ -21,7 +21,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = self.tables().first_table(pages.start, pages.end);
         while at < pages.end && !self.machine().fatal_signal_pending() {
             if self.is_swapped(Page(at)) {
-                let _ = self.fault(Page(at).address(), Access::Read);
+                let _ = self.fault_by_kernel(Page(at).address(), Access::Read);
             }
             at += 1;
             if at.is_multiple_of(BATCH) {

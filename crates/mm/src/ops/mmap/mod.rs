@@ -16,6 +16,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::userfault::userfault;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::{AfterEdit, ChangeGuard};
@@ -187,7 +188,10 @@ impl<M: Machine> AddressSpace<M> {
         let (pages, locked) = if has(flags::FIXED | flags::FIXED_NOREPLACE) {
             self.check_fixed(address, length)?;
             let pages = Pages::of_bytes(address..address + length);
-            (pages, self.map_at(pages, &request)?)
+            let change = self.begin_change(pages, userfault::EVENT_UNMAP);
+            let locked = self.map_at(pages, &request)?;
+            self.report_unmap(change, pages, true);
+            (pages, locked)
         } else {
             let wish = GapRequest {
                 hint: address,

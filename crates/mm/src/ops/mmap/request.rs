@@ -8,6 +8,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
+use crate::base::userfault::Handler;
 use crate::lock::Edit;
 use crate::lock::gap::Zone;
 use crate::object::MemoryObject;
@@ -110,6 +111,7 @@ impl<M: Machine> AddressSpace<M> {
             },
             backed,
             birth: self.birth(),
+            handler: Handler::NONE,
         };
         if attributes.flags.droppable {
             self.maps.note(Note::DROPPABLE);

@@ -12,8 +12,12 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::base::userfault::queue::Message;
+use crate::base::userfault::userfault;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
+use crate::ops::userfault::events::Change;
 use crate::probe::space::install_probes;
 use crate::space::AddressSpace;
 use crate::tree::PAGES;
@@ -113,7 +117,10 @@ impl<M: Machine> AddressSpace<M> {
         new: u64,
     ) -> Result<u64, Errno> {
         let start = self.trace_start();
+        let changes =
+            self.begin_changes(old, old_length, length, (flags & FIXED != 0).then_some(new));
         let result = self.remap(old, old_length, length, flags, new);
+        self.report_changes(changes, old, flags & DONTUNMAP != 0, result);
         let at = *result.as_ref().unwrap_or(&old);
         if result.is_ok() && length > old_length {
             // The new pages of a locked mapping are populated from the start.
@@ -123,6 +130,60 @@ impl<M: Machine> AddressSpace<M> {
             self.populate_locked(Pages::new(pages.start + was, pages.end));
         }
         self.trace_result(Kind::Mremap, start, (at, length), result)
+    }
+
+    /// Begins what is reported of a move: what is unmapped at the target, the move itself, what is cut off, and that
+    /// nothing is left at the old place.
+    #[inline]
+    fn begin_changes(
+        &self,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        target: Option<u64>,
+    ) -> Option<[(Pages, Change<M>); 4]> {
+        if !self.maps.has_note(Note::USERFAULT) {
+            return None;
+        }
+        let all = touched(old, old_length);
+        let moved = Pages::new(all.start, touched(old, length).end.min(all.end));
+        let replaced = target.map_or(Pages::new(0, 0), |new| touched(new, length));
+        let begin = |pages, feature| (pages, self.begin_change_of(pages, feature));
+        Some([
+            begin(replaced, userfault::EVENT_UNMAP),
+            begin(moved, userfault::EVENT_REMAP),
+            begin(Pages::new(moved.end, all.end), userfault::EVENT_UNMAP),
+            begin(moved, userfault::EVENT_UNMAP),
+        ])
+    }
+
+    /// Reports them, as far as they have come about. `stays`: the old place is still mapped.
+    #[inline]
+    fn report_changes(
+        &self,
+        changes: Option<[(Pages, Change<M>); 4]>,
+        old: u64,
+        stays: bool,
+        result: Result<u64, Errno>,
+    ) {
+        let (Some([replaced, moved, cut, left]), Ok(to)) = (changes, result) else {
+            return;
+        };
+        let unmapped = |(pages, change): (Pages, Change<M>)| {
+            self.report_unmap(Some(change), pages, !pages.is_empty());
+        };
+        unmapped(replaced);
+        if to != old {
+            moved.1.report(Message::Remap {
+                from: old,
+                to,
+                length: moved.0.len() * PAGE_SIZE,
+            });
+        }
+        unmapped(cut);
+        if to != old && !stays {
+            unmapped(left);
+        }
     }
 
     fn remap(

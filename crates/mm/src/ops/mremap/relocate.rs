@@ -16,6 +16,7 @@ use faultless_trace::Counter;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
+use crate::base::userfault::{Handler, userfault};
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
@@ -160,6 +161,13 @@ impl<M: Machine> AddressSpace<M> {
         if self.is_newly_mapped(request.old) || self.is_newly_mapped(last) {
             attributes.birth = self.birth();
         }
+        // As on Linux, a moved mapping is registered no more, and stores to its pages are not reported, unless its
+        // handler learns of the move.
+        let follows = attributes.handler.with_feature(userfault::EVENT_REMAP);
+        let reported = attributes.handler.reports_writes() && !follows;
+        if !follows {
+            attributes.handler = Handler::NONE;
+        }
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory is mapped a second time: the old mapping stays as it is.
@@ -179,7 +187,8 @@ impl<M: Machine> AddressSpace<M> {
             protection: attributes.protection,
             shared: attributes.flags.shared,
             // Where stores are tracked, a moved page has to count as written, so pages move one by one.
-            by_tables: self.birth().0 == 0,
+            keeps_reports: follows,
+            by_tables: self.birth().0 == 0 && !reported,
         };
         let shown = self.show_move(&lock, (&record, gone), target, attributes, stays, &may_be);
         let Shown { is_vacant } = match shown {

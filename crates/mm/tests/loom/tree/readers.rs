@@ -46,6 +46,7 @@ impl Forest {
             flags: Flags::default(),
             backed: None,
             birth: SoftDirtyEpoch::default(),
+            handler: faultless_mm::Handler::NONE,
         };
         let tree = Tree::new(memory, faultless_mm::tree::PAGES).expect("there are frames");
         let forest = Arc::new(Self {

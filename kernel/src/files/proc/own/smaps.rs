@@ -11,7 +11,7 @@ use super::maps;
 use crate::arch::protection_keys;
 use crate::errno::{ENOMEM, ESRCH, Errno};
 use crate::files::source::{self, Kind};
-use crate::memory::{Attributes, Huge, Locked, MapsEntry, Reading, Usage};
+use crate::memory::{Attributes, Huge, Locked, MapsEntry, Reading, Usage, userfault};
 use crate::process::{Process, UserSpace};
 
 /// Memory use of mappings, by type.
@@ -152,7 +152,9 @@ fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
         (true, "me"),
         (flags.shared, "ms"),
         (flags.grows_down, "gd"),
+        (of.handler.has(userfault::MISSING), "um"),
         (flags.device, "pf"),
+        (of.handler.has(userfault::WRITE_PROTECT), "uw"),
         (flags.locked != Locked::No, "lo"),
         (flags.device, "io"),
         (flags.reading == Reading::Sequential, "sr"),
@@ -169,6 +171,7 @@ fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
         (flags.huge == Huge::Wanted, "hg"),
         (flags.huge == Huge::Unwanted, "nh"),
         (flags.mergeable, "mg"),
+        (of.handler.has(userfault::MINOR), "ui"),
         (flags.droppable, "dp"),
         (flags.sealed, "sl"),
     ] {

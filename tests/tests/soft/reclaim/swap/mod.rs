@@ -110,7 +110,7 @@ pub fn new_device(
 
 /// Runs a test under each policy, on CPU 0 of a machine of its own with a device and one address space. Asserts
 /// that no frame and no slot leaked.
-fn each_policy(
+pub fn each_policy(
     cpus: usize,
     megabytes: u64,
     test: impl Fn(&SoftCpu<'_>, &SoftSpace, &'static SoftMemory, &'static Store),

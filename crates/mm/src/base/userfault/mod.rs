@@ -1,0 +1,288 @@
+//! A userfaultfd: the handler, in user mode, of faults on the mappings that are registered with it.
+//!
+//! A fault that the handler has to resolve leaves a message ([`queue`]), lets go of everything, and parks. The
+//! handler reads the message, puts a page into the entry, and wakes the fault, which tries again. No lock of the
+//! space is held meanwhile, and nothing else waits for the fault.
+//!
+//! * A registered mapping holds its userfaultfd ([`Handler`]). A fault that found the mapping in a read section may
+//!   therefore hold it, too, and keeps it until the fault ends.
+//! * A port makes one with [`Userfault::new`], registers mappings of one address space with it
+//!   ([`crate::AddressSpace::register`]), and ends it with [`crate::AddressSpace::close_userfault`].
+//! * Nothing of it is in the way of a fault on any other mapping.
+//!
+//! *Writes*: the count of holders when mappings are made and freed, and by faults that wait; the queue, under its
+//! lock.
+
+pub(crate) mod queue;
+
+use core::ptr::NonNull;
+
+use faultless_frames::NoMemory;
+use faultless_sync::SpinLock;
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::base::machine::Machine;
+use crate::base::memory::{Kind, Memory};
+use queue::Queue;
+
+/// What a mapping's userfaultfd is asked for, and other properties of a userfaultfd. Linux's numbers.
+#[allow(missing_docs)]
+pub mod userfault {
+    /// Accesses to pages that are missing wait for the handler (`UFFDIO_REGISTER_MODE_MISSING`).
+    pub const MISSING: u64 = 1;
+    /// Stores to write-protected pages wait for the handler (`UFFDIO_REGISTER_MODE_WP`).
+    pub const WRITE_PROTECT: u64 = 2;
+    /// Accesses to pages that the object has, and the tables do not, wait for it (`UFFDIO_REGISTER_MODE_MINOR`).
+    pub const MINOR: u64 = 4;
+    pub const MODES: u64 = MISSING | WRITE_PROTECT | MINOR;
+
+    /// Features (`UFFD_FEATURE_*`) of which the core knows.
+    pub const EVENT_FORK: u64 = 1 << 1;
+    pub const EVENT_REMAP: u64 = 1 << 2;
+    pub const EVENT_REMOVE: u64 = 1 << 3;
+    pub const EVENT_UNMAP: u64 = 1 << 6;
+    pub const SIGBUS: u64 = 1 << 7;
+    pub const THREAD_ID: u64 = 1 << 8;
+    pub const EXACT_ADDRESS: u64 = 1 << 11;
+    pub const WP_OBJECTS: u64 = 1 << 12;
+    pub const WP_UNPOPULATED: u64 = 1 << 13;
+    pub const WP_ASYNC: u64 = 1 << 15;
+    /// No feature of Linux: accesses by the kernel are errors (`UFFD_USER_MODE_ONLY`).
+    pub const USER_MODE_ONLY: u64 = 1 << 63;
+    /// Features that mean something to the port alone.
+    pub const OF_PORT: u64 = 0xff << 48;
+    /// The handler has gone: nothing waits for it.
+    pub(crate) const CLOSED: u64 = 1 << 62;
+
+    /// Flags of a fault's message (`UFFD_PAGEFAULT_FLAG_*`).
+    pub const FLAG_WRITE: u64 = 1;
+    pub const FLAG_WRITE_PROTECT: u64 = 2;
+    pub const FLAG_MINOR: u64 = 4;
+}
+
+/// What the holders of a userfaultfd share.
+#[repr(C, align(64))]
+pub(crate) struct UserfaultInner {
+    /// Handles, mappings, and faults that wait or are about to.
+    holders: AtomicU64,
+    features: AtomicU64,
+    /// The port's name for it.
+    pub(crate) tag: AtomicU64,
+    /// The number of entries in the queue. Written under its lock.
+    pub(crate) waiting: AtomicU32,
+    /// The number of messages to be read. Written under the lock.
+    pub(crate) unread: AtomicU32,
+    /// Changes of mappings that wait for an event to be read.
+    pub(crate) changing: AtomicU32,
+    pub(crate) queue: SpinLock<Queue>,
+}
+
+impl UserfaultInner {
+    pub(crate) fn has(&self, feature: u64) -> bool {
+        self.features.load(Ordering::Relaxed) & feature != 0
+    }
+
+    /// Adds features.
+    fn set(&self, features: u64) {
+        self.features.fetch_or(features, Ordering::Relaxed);
+    }
+
+    fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A handle that holds a userfaultfd.
+pub struct Userfault<M: Machine> {
+    pub(crate) memory: &'static Memory<M>,
+    inner: NonNull<UserfaultInner>,
+}
+
+// SAFETY: shared through atomics and a lock.
+unsafe impl<M: Machine> Send for Userfault<M> {}
+// SAFETY: as above.
+unsafe impl<M: Machine> Sync for Userfault<M> {}
+
+impl<M: Machine> Userfault<M> {
+    /// Makes one. `tag` is the port's name for it ([`Machine::has_message`]).
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(memory: &'static Memory<M>, tag: u64) -> Result<Self, NoMemory> {
+        let inner = memory.allocate(Kind::Userfault)?.cast::<UserfaultInner>();
+        let content = UserfaultInner {
+            holders: AtomicU64::new(1),
+            features: AtomicU64::new(0),
+            tag: AtomicU64::new(tag),
+            waiting: AtomicU32::new(0),
+            unread: AtomicU32::new(0),
+            changing: AtomicU32::new(0),
+            queue: SpinLock::new(Queue::new()),
+        };
+        // SAFETY: fresh memory of its size and alignment.
+        unsafe { inner.write(content) };
+        Ok(Self { memory, inner })
+    }
+
+    /// Sets the port's name for it: for one that a fork has made, which has the name 0 until then, and of which
+    /// nothing is reported ([`crate::AddressSpace::fork_beside_handlers`]).
+    pub fn set_tag(&self, tag: u64) {
+        self.inner().tag.store(tag, Ordering::Release);
+    }
+
+    /// Makes one for the child of a fork, with the same features.
+    pub(crate) fn for_child(&self) -> Result<Self, NoMemory> {
+        let child = Self::new(self.memory, 0)?;
+        child.set_features(self.features() & !userfault::CLOSED);
+        Ok(child)
+    }
+
+    /// Returns another handle to it.
+    pub fn again(&self) -> Self {
+        self.inner().hold();
+        Self { ..*self }
+    }
+
+    /// Adds features, before anything is registered ([`userfault`]).
+    pub fn set_features(&self, features: u64) {
+        self.inner().set(features);
+    }
+
+    /// Returns the features that were added.
+    pub fn features(&self) -> u64 {
+        self.inner().features.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has one of these features.
+    pub fn has(&self, feature: u64) -> bool {
+        self.inner().has(feature)
+    }
+
+    /// Returns a handle to the one that a mapping, found in this section, holds.
+    pub(crate) fn of(memory: &'static Memory<M>, handler: Handler) -> Option<Self> {
+        let inner = handler.pointer()?;
+        // SAFETY: the mapping holds it until no reader can use the mapping.
+        unsafe { inner.as_ref() }.hold();
+        Some(Self { memory, inner })
+    }
+
+    pub(crate) fn inner(&self) -> &UserfaultInner {
+        // SAFETY: held.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Returns the registration of a mapping with it, for these modes.
+    pub(crate) fn handler(&self, modes: u64) -> Handler {
+        let address = self.inner.as_ptr().expose_provenance() as u64;
+        Handler(address | modes & userfault::MODES)
+    }
+
+    pub(crate) fn machine(&self) -> &'static M {
+        self.memory.machine()
+    }
+}
+
+impl<M: Machine> Drop for Userfault<M> {
+    fn drop(&mut self) {
+        self.memory.put_userfault(self.inner);
+    }
+}
+
+/// A mapping's registration with a userfaultfd: which one, and for what.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Handler(u64);
+
+impl core::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Handler({:#x})", self.0 & userfault::MODES)
+    }
+}
+
+impl Handler {
+    /// No registration.
+    pub const NONE: Handler = Handler(0);
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether it is registered for one of these modes ([`userfault`]).
+    #[inline]
+    pub fn has(self, modes: u64) -> bool {
+        self.0 & modes & userfault::MODES != 0
+    }
+
+    /// Whether faults of one of these modes wait for its handler, which has not gone. The mapping of which this is
+    /// an attribute holds the userfaultfd.
+    #[inline]
+    pub(crate) fn waits(self, modes: u64) -> bool {
+        self.has(modes) && !self.with_feature(userfault::CLOSED)
+    }
+
+    /// Whether it is registered for all of these modes.
+    pub(crate) fn has_all(self, modes: u64) -> bool {
+        self.0 & modes == modes
+    }
+
+    /// Returns the modes for which it is registered.
+    pub fn modes(self) -> u64 {
+        self.0 & userfault::MODES
+    }
+
+    /// Whether stores to its pages can be reported.
+    #[inline]
+    pub(crate) fn reports_writes(self) -> bool {
+        self.has(userfault::WRITE_PROTECT)
+    }
+
+    /// Whether it is with this userfaultfd.
+    pub fn is_with<M: Machine>(self, other: &Userfault<M>) -> bool {
+        self.pointer() == Some(other.inner)
+    }
+
+    /// Whether both are with the same userfaultfd, or with none.
+    pub(crate) fn is_beside(self, other: Handler) -> bool {
+        self.pointer() == other.pointer()
+    }
+
+    fn pointer(self) -> Option<NonNull<UserfaultInner>> {
+        let address = (self.0 & !userfault::MODES) as usize;
+        NonNull::new(core::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// Whether its userfaultfd has one of these features. The mapping of which this is an attribute holds it.
+    pub(crate) fn with_feature(self, features: u64) -> bool {
+        // SAFETY: held by the mapping.
+        self.pointer()
+            .is_some_and(|inner| unsafe { inner.as_ref() }.has(features))
+    }
+
+    /// Holds the userfaultfd for a mapping that is made.
+    pub(crate) fn hold(self) {
+        if let Some(inner) = self.pointer() {
+            // SAFETY: the caller holds it, by a handle or by another mapping.
+            unsafe { inner.as_ref() }.hold();
+        }
+    }
+
+    /// Lets go of it, for a mapping that is freed.
+    pub(crate) fn release<M: Machine>(self, memory: &Memory<M>) {
+        if let Some(inner) = self.pointer() {
+            memory.put_userfault(inner);
+        }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    fn put_userfault(&self, inner: NonNull<UserfaultInner>) {
+        // SAFETY: held until here.
+        let holders = unsafe { &inner.as_ref().holders };
+        // Release and acquire: what every holder did precedes the end.
+        if holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: allocated as this kind, and no holder is left.
+            unsafe { self.free(Kind::Userfault, inner.cast()) };
+        }
+    }
+}
