@@ -148,3 +148,24 @@ fn swap_that_is_too_large_is_refused() {
         );
     }
 }
+
+/// A fast device has none, whatever the setting.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_slow_disk_has_read_ahead() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = programs::build("read_ahead", "gcc", &["-static"], folder.path());
+    let program = program.to_str().unwrap();
+    for (swap, fewest, most) in [("64M", 800, 800), ("64M:disk", 100, 150)] {
+        let output = run(&["run", "--swap", swap, "--verify", "--", program]);
+        let said = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{swap}: {}", stderr(&output));
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("cluster 0: 800"), "{swap}");
+        let waits = lines
+            .next()
+            .and_then(|line| line.strip_prefix("cluster 3: "));
+        let waits: u32 = waits.unwrap().parse().unwrap();
+        assert!((fewest..=most).contains(&waits), "{swap}: {said}");
+    }
+}

@@ -118,8 +118,15 @@ impl Machine {
 
     /// Boots an archive, and waits for the end.
     pub fn boot(self, archive: &[u8]) -> Ended {
+        self.boot_with(archive, &[], &[])
+    }
+
+    /// The same with files in QEMU's folder, and further options.
+    pub fn boot_with(self, archive: &[u8], files: &[(&str, &[u8])], options: &[&str]) -> Ended {
         let folder = scratch("boot");
-        fs::write(folder.join("image"), archive).expect("a file in our folder");
+        for (name, content) in files.iter().chain([&("image", archive)]) {
+            fs::write(folder.join(name), content).expect("a file in our folder");
+        }
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.current_dir(&folder)
             .args(["-machine", "q35", "-cpu", "max", "-display", "none"])
@@ -129,7 +136,7 @@ impl Machine {
             .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
             .args(["-initrd", "image", "-kernel"])
             .arg(root().join(".faultless/kernel"));
-        qemu.args(["-accel", "tcg,thread=multi"]);
+        qemu.args(["-accel", "tcg,thread=multi"]).args(options);
         for (name, port) in [("out", "0xe9"), ("err", "0xea"), ("control", "0xeb")] {
             qemu.args(["-chardev", &format!("file,id={name},path={name}")]);
             let device = format!("isa-debugcon,iobase={port},chardev={name}");

@@ -16,6 +16,9 @@ const fn pick(real: u64, shuttle: u64, loom: u64) -> u64 {
 /// Pages that one read fault maps, its own page included.
 pub(crate) const FAULT_AROUND: u64 = pick(16, 2, 2);
 
+/// The most pages that a fault reads ahead from a swap device.
+pub(crate) const READ_AHEAD: usize = pick(8, 2, 1) as usize;
+
 /// How often a fault looks for memory before it fails.
 pub(crate) const MEMORY_SEARCHES: u32 = pick(16, 1, 1) as u32;
 

@@ -41,6 +41,17 @@ pub struct SwapWrite<'a> {
     pub page: &'a Page,
 }
 
+/// A slot to read, and where its page goes.
+#[derive(Debug)]
+pub struct SwapRead<'a> {
+    /// What the caller calls it.
+    pub number: usize,
+    /// The slot.
+    pub slot: u64,
+    /// The page.
+    pub page: &'a mut Page,
+}
+
 /// A swap device: numbered slots, each with a page or empty.
 ///
 /// * All slots are empty at first.
@@ -74,6 +85,18 @@ pub trait SwapDevice: Send + Sync {
     /// # Errors
     /// [`DeviceError::Failed`] and [`DeviceError::Damaged`]. The page's content is undefined afterwards.
     fn read(&self, slot: u64, page: &mut Page) -> Result<(), DeviceError>;
+
+    /// Reads several slots, as [`SwapDevice::read`] does. Calls `done` with the number of each and how it ended, in any
+    /// order. A device that waits has several under way at a time.
+    fn read_all(
+        &self,
+        reads: &mut dyn Iterator<Item = SwapRead<'_>>,
+        done: &mut dyn FnMut(usize, Result<(), DeviceError>),
+    ) {
+        for read in reads {
+            done(read.number, self.read(read.slot, read.page));
+        }
+    }
 
     /// Makes a slot empty, because its content is no longer needed. Never fails and never waits for the
     /// device.

@@ -35,7 +35,7 @@ mod ram;
 mod slots;
 
 pub use compressed::{Compressed, Scratch, Usage};
-pub use device::{DeviceError, Page, SwapDevice, SwapWrite};
+pub use device::{DeviceError, Page, SwapDevice, SwapRead, SwapWrite};
 pub use machine::SwapMachine;
 pub use pages::{SlotPage, SlotPages};
 pub use ram::RamDisk;

@@ -159,6 +159,8 @@ pub enum Mutant {
     HoldersOfFirstLook,
     /// A swap slot is free before its content is discarded.
     SlotFreedBeforeDiscard,
+    /// A space that ends does not wait for the walk that is in it.
+    VisitsNotAwaited,
     /// A fault takes the frame of a page that a swap device did not take, though another entry needs it.
     KeptFrameShared,
     /// A page-out takes a slot of a swap device that leaves.

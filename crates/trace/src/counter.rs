@@ -73,6 +73,8 @@ counters! {
     LazyFreed = "pglazyfreed",
     /// Pages that were read from a swap device.
     SwapIn = "pswpin",
+    /// Pages that were mapped because a page before them was read from a slow swap device.
+    SwapRa = "swap_ra",
     /// Pages that were written to a swap device.
     SwapOut = "pswpout",
     /// Pages that reclaim in the background has looked at.

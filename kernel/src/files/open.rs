@@ -173,7 +173,7 @@ fn text(
     };
     let object = match (memory, listing) {
         (Some(memory), _) => Object::Memory(entry, memory),
-        _ if writes => return Err(EACCES),
+        _ if writes && !entry.is_setting() => return Err(EACCES),
         (_, Some(listing)) => Object::Listing(entry, listing),
         _ => Object::Text(entry, SpinLock::new(None)),
     };

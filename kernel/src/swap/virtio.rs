@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use faultless_mm::PAGE_SIZE;
-use faultless_swap::{DeviceError, Page, SwapDevice, SwapWrite};
+use faultless_swap::{DeviceError, Page, SwapDevice, SwapRead, SwapWrite};
 use virtio_drivers::device::blk::{BlkReq, BlkResp, SECTOR_SIZE, VirtIOBlk};
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, DeviceFunction, PciRoot};
@@ -238,6 +238,39 @@ impl VirtioDisk {
         self.end(request)
     }
 
+    /// Reads or writes pages of slots, several at a time: each with what the caller calls it, its slot and the page.
+    fn transfer_all(
+        &self,
+        pages: &mut dyn Iterator<Item = (usize, u64, NonNull<Page>)>,
+        is_write: bool,
+        done: &mut dyn FnMut(usize, Result<(), DeviceError>),
+    ) {
+        let mut own = [const { None }; REQUESTS];
+        for (number, slot, page) in pages {
+            if slot >= self.slots() {
+                done(number, Err(DeviceError::Failed));
+                continue;
+            }
+            // A request of this caller's that has ended is freed before the next one is waited for: another caller
+            // may be waiting for it, too.
+            while let Step::Ended(number, is_ok) = self.wait_until(|queue| {
+                let ended = own.iter_mut().find_map(|own| queue.end_of(own));
+                let mut begin = |queue: &mut Queue| {
+                    let begun = queue.begin(slot + 1, page, is_write)?;
+                    let free = own.iter_mut().find(|own| own.is_none())?;
+                    *free = Some((begun, number));
+                    Some(Step::Begun)
+                };
+                ended.or_else(|| begin(queue))
+            }) {
+                done(number, result(is_ok));
+            }
+        }
+        for (request, number) in own.into_iter().flatten() {
+            done(number, self.end(request));
+        }
+    }
+
     /// Waits for a request, and frees it.
     fn end(&self, request: usize) -> Result<(), DeviceError> {
         result(self.wait_until(|queue| queue.end(request)))
@@ -383,27 +416,17 @@ impl SwapDevice for VirtioDisk {
         writes: &mut dyn Iterator<Item = SwapWrite<'_>>,
         done: &mut dyn FnMut(usize, Result<(), DeviceError>),
     ) {
-        let mut own = [const { None }; REQUESTS];
-        for write in writes {
-            let page = NonNull::from(write.page);
-            // A request of this caller's that has ended is freed before the next one is waited for: another caller
-            // may be waiting for it, too.
-            while let Step::Ended(number, is_ok) = self.wait_until(|queue| {
-                let ended = own.iter_mut().find_map(|own| queue.end_of(own));
-                let mut begin = |queue: &mut Queue| {
-                    let begun = queue.begin(write.slot + 1, page, true)?;
-                    let free = own.iter_mut().find(|own| own.is_none())?;
-                    *free = Some((begun, write.number));
-                    Some(Step::Begun)
-                };
-                ended.or_else(|| begin(queue))
-            }) {
-                done(number, result(is_ok));
-            }
-        }
-        for (request, number) in own.into_iter().flatten() {
-            done(number, self.end(request));
-        }
+        let page_of = |write: SwapWrite<'_>| (write.number, write.slot, NonNull::from(write.page));
+        self.transfer_all(&mut writes.map(page_of), true, done);
+    }
+
+    fn read_all(
+        &self,
+        reads: &mut dyn Iterator<Item = SwapRead<'_>>,
+        done: &mut dyn FnMut(usize, Result<(), DeviceError>),
+    ) {
+        let page_of = |read: SwapRead<'_>| (read.number, read.slot, NonNull::from(read.page));
+        self.transfer_all(&mut reads.map(page_of), false, done);
     }
 
     fn read(&self, slot: u64, page: &mut Page) -> Result<(), DeviceError> {

@@ -20,6 +20,8 @@ pub(crate) struct SwapPlaces {
     pub(crate) areas: [AtomicPtr<()>; SWAP_DEVICES],
     /// The numbers of devices that give slots, each plus 1, in four bits each, the first lowest.
     pub(crate) order: AtomicU32,
+    /// Pages that a fault reads ahead from a slow device.
+    pub(crate) read_ahead: AtomicU32,
     /// Held to begin or end a device's use.
     pub(crate) change: SpinLock<()>,
 }
@@ -30,6 +32,7 @@ impl SwapPlaces {
         Self {
             areas: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             order: AtomicU32::new(0),
+            read_ahead: AtomicU32::new(0),
             change: SpinLock::new(()),
         }
     }

@@ -167,7 +167,12 @@ impl<M: Machine> AddressSpace<M> {
             Blocker::Memory => Some(Outcome::OutOfMemory),
             Blocker::Swap => match prepared.read_swapped() {
                 Some(Outcome::OutOfMemory) if self.finds_memory(prepared) => None,
-                ended => ended,
+                ended => {
+                    if let Some(swapped) = prepared.held_slot().filter(|_| prepared.was_read()) {
+                        self.read_ahead(page, &swapped);
+                    }
+                    ended
+                }
             },
             Blocker::Page => match prepared.wait_for_page() {
                 Some(Outcome::OutOfMemory) if self.finds_memory(prepared) => None,

@@ -62,6 +62,8 @@ pub(crate) struct FaultState<M: Machine, N> {
     read: Read,
     /// Whether the page is copied, though it is in memory: its frame is needed by others.
     copies_kept: bool,
+    /// Whether no access has asked for the page.
+    pub(crate) is_ahead: bool,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
     /// Whether the kernel makes the access, for the program.
@@ -83,6 +85,7 @@ impl<M: Machine, N> FaultState<M, N> {
             slot: None,
             read: Read::No,
             copies_kept: false,
+            is_ahead: false,
             has_waited: false,
             by_kernel,
         }
@@ -232,6 +235,35 @@ impl<M: Machine, N> FaultState<M, N> {
         }
         (self.slot, self.read) = (Some(slot), Read::No);
         Err(Retry::Wait(Blocker::Swap))
+    }
+
+    /// Returns the slot that is held.
+    pub(crate) fn held_slot(&self) -> Option<SwapEntry> {
+        self.slot.as_ref().map(|slot| slot.entry)
+    }
+
+    /// Whether there is a frame for a swapped page. No memory is looked for.
+    pub(crate) fn has_frame_to_fill(&mut self) -> bool {
+        self.frame = self
+            .frame
+            .or_else(|| self.memory.allocate_frame_to_fill().ok());
+        self.is_zeroed = false;
+        self.frame.is_some()
+    }
+
+    /// Returns the slot that is held, and the frame for its page.
+    pub(crate) fn slot_and_frame(&self) -> Option<(SwapEntry, Frame)> {
+        self.held_slot().zip(self.frame)
+    }
+
+    /// Records that the frame holds the page of the slot, which no access has asked for.
+    pub(crate) fn set_read_ahead(&mut self) {
+        (self.read, self.is_ahead) = (Read::Yes, true);
+    }
+
+    /// Whether the swapped page was read from its slot for an access.
+    pub(crate) fn was_read(&self) -> bool {
+        self.read == Read::Yes
     }
 
     /// Whether the swapped page is not a copy, but the frame in which it was kept.

@@ -4,7 +4,7 @@ use faultless_frames::FrameSource;
 use faultless_paging::{
     ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Pages, Pte, Table, table,
 };
-use faultless_sync::cond_resched;
+use faultless_sync::{Mutant, cond_resched, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
@@ -30,7 +30,9 @@ impl<M: Machine> OwnedSpace<M> {
         // migrations.
         leave_objects(&self);
         leave_list(&self);
-        await_visits(&self);
+        if !mutant(Mutant::VisitsNotAwaited) {
+            await_visits(&self);
+        }
         let end = self.layout().end.div_ceil(PAGE_SIZE);
         let counted = self.resident();
         let mut mapped = Mapped::of(self.tree());

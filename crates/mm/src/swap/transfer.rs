@@ -3,7 +3,7 @@
 //! *Writes*: where the slot's page is; once for each batch of writes the device's count of these.
 
 use faultless_paging::{Frame, SwapEntry};
-use faultless_swap::{Page, SlotPage, SwapWrite};
+use faultless_swap::{Page, SlotPage, SwapRead, SwapWrite};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
@@ -12,6 +12,7 @@ use super::{HeldSlot, SwapArea};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::tune::READ_AHEAD;
 
 impl<M: Machine> Memory<M> {
     /// Writes pages to their slots: for each number below `count` the one that `page_at` names. Drops the uses of the
@@ -122,5 +123,58 @@ impl<M: Machine> Memory<M> {
         area.device.read(slot, page).map_err(|_| Errno::EIO)?;
         self.count(Counter::SwapIn);
         Ok(())
+    }
+
+    /// Whether the page of a slot is on its device.
+    pub(crate) fn is_written(&self, entry: &SwapEntry) -> bool {
+        let area = self.swap_area(entry.device);
+        area.is_some_and(|area| area.pages.get(entry.slot) == SlotPage::Written)
+    }
+
+    /// Reads the pages of held slots of one device, which entries have named meanwhile: for each number below `count`
+    /// the one that `page_at` names, into a frame that only the caller uses. Returns the numbers of those that were
+    /// read, a bit each.
+    pub(crate) fn read_slots(
+        &self,
+        count: usize,
+        page_at: impl Fn(usize) -> Option<(SwapEntry, Frame)>,
+    ) -> u32 {
+        let first = (0..count).find_map(&page_at);
+        let area = first.and_then(|(entry, _)| self.swap_area(entry.device));
+        let mut read = 0;
+        let mut reads = (0..count).filter_map(|number| {
+            let (entry, frame) = page_at(number)?;
+            // SAFETY: the caller's frame, once for each number.
+            let page = unsafe { self.machine().pointer(frame).cast::<Page>().as_mut() };
+            Some(SwapRead {
+                number,
+                slot: entry.slot,
+                page,
+            })
+        });
+        if let Some(area) = area {
+            area.device.read_all(&mut reads, &mut |number, result| {
+                if result.is_ok() {
+                    read |= 1 << number;
+                    self.count(Counter::SwapIn);
+                }
+            });
+        }
+        read
+    }
+
+    /// Sets how many pages a fault reads ahead from a slow device; 0 for none. There is a limit.
+    pub fn set_read_ahead(&self, pages: u32) {
+        let most = pages.min(READ_AHEAD as u32);
+        self.swap.read_ahead.store(most, Ordering::Relaxed);
+    }
+
+    /// Returns how many pages a fault reads ahead from a device.
+    pub(crate) fn read_ahead_on(&self, device: u32) -> u32 {
+        let area = self.swap_area(device);
+        match area.is_none_or(|area| area.device.is_fast()) {
+            true => 0,
+            false => self.swap.read_ahead.load(Ordering::Relaxed),
+        }
     }
 }

@@ -17,6 +17,7 @@ pub struct Store {
     slots: u64,
     words: Mutex<HashMap<u64, u64>>,
     refuses: Mutex<bool>,
+    is_slow: Mutex<bool>,
     caches: *mut [SlotCache],
 }
 
@@ -35,6 +36,7 @@ impl Store {
             slots,
             words: Mutex::default(),
             refuses: Mutex::default(),
+            is_slow: Mutex::default(),
             caches,
         }));
         // SAFETY: made above, and freed by `end`.
@@ -55,6 +57,12 @@ impl Store {
     /// Refuses all writes from now on: pages stay in their frames.
     pub fn refuse(&self) {
         *self.refuses.lock().unwrap() = true;
+    }
+
+    /// Makes the device slow, and lets faults read ahead.
+    pub fn slow_down(&self) {
+        *self.is_slow.lock().unwrap() = true;
+        self.memory.set_read_ahead(8);
     }
 
     /// Returns how many slots have a page.
@@ -108,6 +116,6 @@ impl SwapDevice for Store {
     }
 
     fn is_fast(&self) -> bool {
-        true
+        !*self.is_slow.lock().unwrap()
     }
 }

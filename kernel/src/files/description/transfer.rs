@@ -93,6 +93,7 @@ impl Description {
             }
             Object::Memory(_, file) if !file.has_position() => file.write(0, from, length),
             Object::Memory(_, file) => self.at(at, |position| file.write(position, from, length)),
+            Object::Text(proc::Entry::System(system), _) => system.set(from, length),
             Object::Directory(_) | Object::Path(_) | Object::Text(..) | Object::Listing(..) => {
                 Err(EBADF)
             }

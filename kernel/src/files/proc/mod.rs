@@ -77,6 +77,11 @@ fn decimal(number: u32) -> Result<Name, Errno> {
 }
 
 impl Entry {
+    /// Whether it is a setting, which can be written.
+    pub fn is_setting(self) -> bool {
+        matches!(self, Self::System(system) if system.is_setting())
+    }
+
     pub fn is_directory(self) -> bool {
         match self {
             Self::Root | Self::Folder(_) | Self::Process(_) | Self::Thread(..) => true,
@@ -290,6 +295,7 @@ impl Entry {
         } else {
             let permissions = match self {
                 Self::Own(_, own) => own.permissions(),
+                Self::System(system) if system.is_setting() => 0o644,
                 _ => 0o444,
             };
             linux::S_IFREG | permissions

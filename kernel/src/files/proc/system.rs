@@ -1,10 +1,12 @@
 //! Files of `/proc` about the whole system.
 
+use super::own::memory::number;
 use super::processes;
 use super::text::Text;
 use crate::arch::percpu;
+use crate::arch::uaccess;
 use crate::arch::{cpu, interrupts, random, time};
-use crate::errno::Errno;
+use crate::errno::{Answer, EINVAL, Errno};
 use crate::files::source::{self, Kind};
 use crate::heap;
 use crate::memory::{self, Counter, machine, stacks};
@@ -19,6 +21,7 @@ pub enum System {
     Interrupts,
     LoadAverage,
     MemInfo,
+    PageCluster,
     Release,
     Stat,
     Swaps,
@@ -40,6 +43,7 @@ impl System {
                 processes::current()
             )),
             Self::MemInfo => meminfo(text),
+            Self::PageCluster => text.line(format_args!("{}", swap::cluster())),
             Self::Release => text.line(format_args!("{}", identity::RELEASE)),
             Self::Stat => stat(text),
             Self::Swaps => swaps(text),
@@ -55,6 +59,29 @@ impl System {
             )),
             Self::VmStat => vmstat(text),
         }
+    }
+}
+
+impl System {
+    /// Whether it is a setting, which can be written.
+    pub fn is_setting(self) -> bool {
+        self == Self::PageCluster
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// `EINVAL`, `EFAULT`.
+    pub fn set(self, from: u64, length: u64) -> Answer {
+        let mut text = [0; 12];
+        let length = length.min(text.len() as u64);
+        uaccess::read_bytes(from, &mut text[..length as usize])?;
+        let number = number(&text[..length as usize])?;
+        match u32::try_from(number) {
+            Ok(number) if self.is_setting() && number <= 31 => swap::set_cluster(number),
+            _ => return Err(EINVAL),
+        }
+        Ok(length)
     }
 }
 
@@ -139,6 +166,7 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     for (name, counter) in [
         ("pgmajfault", Counter::MajorFaults),
         ("pswpin", Counter::SwapIn),
+        ("swap_ra", Counter::SwapRa),
         ("pswpout", Counter::SwapOut),
         ("pgdeactivate", Counter::Deactivate),
         ("pgsteal_kswapd", Counter::StealBackground),

@@ -78,7 +78,7 @@ const MEMORY: &[Row] = &[
     ("nr_hugepages", Entry::Fixed("0\n")),
     ("overcommit_memory", Entry::Fixed("0\n")),
     ("overcommit_ratio", Entry::Fixed("50\n")),
-    ("page-cluster", Entry::Fixed("0\n")),
+    ("page-cluster", Entry::System(System::PageCluster)),
     ("swappiness", Entry::Fixed("0\n")),
 ];
 

@@ -73,7 +73,12 @@ impl<M: Machine> AddressSpace<M> {
                 true => format.reported(leaf),
                 false => leaf,
             };
-            Ok(self.allowed::<N>(leaf, at))
+            let leaf = self.allowed::<N>(leaf, at);
+            Ok(match prepared.is_ahead {
+                true if self.machine().marks_loads() => format.unloaded(leaf),
+                true => format.unused(leaf),
+                false => leaf,
+            })
         })?;
         prepared.swapped_page_used();
         let cpu = self.machine().cpu();

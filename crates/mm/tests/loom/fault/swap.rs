@@ -129,3 +129,56 @@ fn a_kept_page_beside_fork() {
 fn broken_kept_frame_shared() {
     with_flaw(Mutant::KeptFrameShared, kept_beside_fork);
 }
+
+/// CPU 0 loads a page of a slow device, and reads the page behind it ahead, while CPU 1 does something with that.
+fn reading_ahead_beside(
+    change: impl Fn(&crate::model::Processor<'_>) + Clone + Send + Sync + 'static,
+    after: Result<u64, faultless_mm::SegvCode>,
+) {
+    explore(Some(2), move || {
+        let world = World::new(2, Policy::Speculative);
+        world.swap(2).slow_down();
+        world.map(0, 2, RW);
+        world.cpu().store(0, OLD).unwrap();
+        world.cpu().store(PAGE, OLD).unwrap();
+        let space = world.space();
+        space.madvise(0, 2 * PAGE, advice::PAGEOUT).unwrap();
+        let change = change.clone();
+        let other = world.run(1, move |cpu| change(cpu));
+        assert_eq!(world.cpu().load(0), Ok(OLD));
+        other.join().unwrap();
+        assert_eq!(world.cpu().load(PAGE), after);
+        world.finish();
+    });
+}
+
+#[test]
+fn reading_ahead_beside_a_store() {
+    reading_ahead_beside(|cpu| cpu.store(PAGE, NEW).unwrap(), Ok(NEW));
+}
+
+#[test]
+fn reading_ahead_beside_munmap() {
+    let gone = Err(faultless_mm::SegvCode::MapErr);
+    reading_ahead_beside(|cpu| cpu.space().munmap(PAGE, PAGE).unwrap(), gone);
+}
+
+/// The slot is used again for another content meanwhile.
+fn the_slot_read_ahead_is_used_again() {
+    let change = |cpu: &crate::model::Processor<'_>| {
+        cpu.store(PAGE, NEW).unwrap();
+        cpu.space().madvise(PAGE, PAGE, advice::PAGEOUT).unwrap();
+    };
+    reading_ahead_beside(change, Ok(NEW));
+}
+
+#[test]
+fn a_slot_read_ahead_that_is_used_again_brings_no_old_content() {
+    the_slot_read_ahead_is_used_again();
+}
+
+#[test]
+#[should_panic]
+fn broken_slot_read_ahead_not_held() {
+    with_flaw(Mutant::SlotNotHeld, the_slot_read_ahead_is_used_again);
+}

@@ -114,8 +114,7 @@ fn beside_a_store() {
 }
 
 /// A child with the page ends on CPU 1.
-#[test]
-fn beside_the_end_of_a_space() {
+fn beside_the_end() {
     explore(Some(2), || {
         let world = one_page();
         let store = world.swap(1);
@@ -131,4 +130,15 @@ fn beside_the_end_of_a_space() {
         assert_eq!(world.cpu().load(0), Ok(OLD), "a page is lost");
         world.finish();
     });
+}
+
+#[test]
+fn beside_the_end_of_a_space() {
+    beside_the_end();
+}
+
+#[test]
+#[should_panic]
+fn broken_visits_not_awaited() {
+    with_flaw(Mutant::VisitsNotAwaited, beside_the_end);
 }

@@ -197,6 +197,9 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
     world.space().set_brk(40 * PAGE);
     let swap = world.swap(12);
+    if changes_policy {
+        swap.slow_down();
+    }
     let memory = world.space().memory();
     let store = MemoryObject::new(memory, File::PAGES * PAGE, None, 0).unwrap();
     let inode = Mutex::new(());

@@ -146,7 +146,7 @@ impl MemoryFile {
 }
 
 /// Parses a decimal number as Linux's files do: with blanks around it and an optional sign.
-fn number(text: &[u8]) -> Result<i32, Errno> {
+pub fn number(text: &[u8]) -> Result<i32, Errno> {
     let end = text.iter().position(|&byte| byte == 0);
     let text = text[..end.unwrap_or(text.len())].trim_ascii();
     let (negative, digits) = match text {

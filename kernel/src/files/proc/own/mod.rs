@@ -2,7 +2,7 @@
 
 mod listing;
 mod maps;
-mod memory;
+pub mod memory;
 mod smaps;
 mod status;
 

@@ -5,11 +5,12 @@ mod failures;
 mod limits;
 mod off;
 mod operations;
+mod read_ahead;
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_mm::{
     AddressSpace, Counter, DeviceError, Errno, Opened, Policy, Probe, SlotCache, SwapDevice, Taken,
@@ -32,8 +33,10 @@ pub struct Store {
     pages: Mutex<HashMap<u64, [u8; PAGE as usize]>>,
     /// Slots from this one on cannot be written; 0: all can.
     pub writable: AtomicU64,
-    /// Whether reads fail.
+    /// Whether reads fail: 1 if all do, else the slot plus 2 of which they do.
     pub broken: AtomicU64,
+    /// Whether it is slow, so that neighbours are read ahead.
+    pub slow: AtomicBool,
 }
 
 impl Store {
@@ -61,7 +64,8 @@ impl SwapDevice for Store {
     }
 
     fn read(&self, slot: u64, page: &mut [u8; PAGE as usize]) -> Result<(), DeviceError> {
-        if self.broken.load(Ordering::Relaxed) != 0 {
+        let broken = self.broken.load(Ordering::Relaxed);
+        if broken == 1 || broken == slot + 2 {
             return Err(DeviceError::Failed);
         }
         *page = self.pages.lock().unwrap()[&slot];
@@ -73,7 +77,7 @@ impl SwapDevice for Store {
     }
 
     fn is_fast(&self) -> bool {
-        true
+        !self.slow.load(Ordering::Relaxed)
     }
 }
 
