@@ -21,6 +21,7 @@ use faultless_frames::NoMemory;
 use faultless_sync::SpinLock;
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::base::list::Hook;
 use crate::base::machine::Machine;
 use crate::base::memory::{Kind, Memory};
 use queue::Queue;
@@ -75,6 +76,8 @@ pub(crate) struct UserfaultInner {
     /// Changes of mappings that wait for an event to be read.
     pub(crate) changing: AtomicU32,
     pub(crate) queue: SpinLock<Queue>,
+    /// Its hook in the list of all userfaultfds.
+    hook: Hook,
 }
 
 impl UserfaultInner {
@@ -118,9 +121,16 @@ impl<M: Machine> Userfault<M> {
             unread: AtomicU32::new(0),
             changing: AtomicU32::new(0),
             queue: SpinLock::new(Queue::new()),
+            hook: Hook::new(),
         };
-        // SAFETY: fresh memory of its size and alignment.
-        unsafe { inner.write(content) };
+        let mut all = memory.userfaults.lock(memory.machine());
+        let _ = inner.as_ptr().expose_provenance();
+        // SAFETY: fresh memory of its size and alignment; in the list until it is freed.
+        unsafe {
+            inner.write(content);
+            all.push(&inner.as_ref().hook);
+        }
+        drop(all);
         Ok(Self { memory, inner })
     }
 
@@ -276,11 +286,35 @@ impl Handler {
 }
 
 impl<M: Machine> Memory<M> {
+    /// Calls `visit` with each userfaultfd, until that fails.
+    pub(crate) fn for_each_userfault<E>(
+        &self,
+        visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let all = self.userfaults.lock(self.machine());
+        // SAFETY: under the lock, and each stays in the list until it is freed.
+        let mut next = unsafe { all.first() };
+        while let Some(hook) = next {
+            let offset = core::mem::offset_of!(UserfaultInner, hook);
+            let address = core::ptr::from_ref(hook).addr() - offset;
+            if let Some(inner) = NonNull::new(core::ptr::with_exposed_provenance_mut(address)) {
+                visit(inner)?;
+            }
+            // SAFETY: as above.
+            next = unsafe { all.next(hook) };
+        }
+        Ok(())
+    }
+
     fn put_userfault(&self, inner: NonNull<UserfaultInner>) {
         // SAFETY: held until here.
         let holders = unsafe { &inner.as_ref().holders };
         // Release and acquire: what every holder did precedes the end.
         if holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut all = self.userfaults.lock(self.machine());
+            // SAFETY: in the list since it was made.
+            unsafe { all.remove(&inner.as_ref().hook) };
+            drop(all);
             // SAFETY: allocated as this kind, and no holder is left.
             unsafe { self.free(Kind::Userfault, inner.cast()) };
         }
