@@ -168,7 +168,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 31] = [
+const SUITE: [(&str, &str); 33] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),

@@ -16,7 +16,7 @@ use faultless_sync::check_park;
 
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
-use crate::base::userfault::{Userfault, userfault};
+use crate::base::userfault::{Userfault, numbers as userfault};
 
 /// A message to the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use faultless_trace::{Counter, How};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::userfault::userfault;
+use crate::base::userfault::numbers as userfault;
 use crate::fault::kinds::userfault::flags_of;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;

@@ -19,8 +19,8 @@ use faultless_sync::{Mutant, mutant};
 use faultless_trace::How;
 
 use crate::base::machine::Machine;
+use crate::base::userfault::numbers as userfault;
 use crate::base::userfault::queue::{Message, Waiter};
-use crate::base::userfault::userfault;
 use crate::fault::state::{FaultState, Report};
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};

@@ -17,7 +17,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::base::notes::Note;
 use crate::base::userfault::queue::Message;
-use crate::base::userfault::{Handler, Userfault, userfault};
+use crate::base::userfault::{Handler, Userfault, numbers as userfault};
 use crate::space::AddressSpace;
 
 /// The most userfaultfds to which one operation reports.
@@ -65,6 +65,9 @@ impl<M: Machine> Drop for Change<M> {
     }
 }
 
+/// Names a child's userfaultfd, given that of its parent first.
+type Name<'n, M> = dyn FnMut(&Userfault<M>, &Userfault<M>) -> Option<u64> + 'n;
+
 /// The userfaultfds that follow a fork, each with that of the child, to be reported.
 pub struct Forked<M: Machine> {
     pairs: [Option<(Userfault<M>, Userfault<M>)>; MOST],
@@ -108,11 +111,7 @@ impl<M: Machine> Forked<M> {
     /// Reports each fork to its handler, and waits. `name` gets the userfaultfd that the parent's handler has, and that
     /// of the child, which it keeps; it returns the port's name for what a reader of the message gets. `unread` gets
     /// such a name back if nothing reads it.
-    pub fn report(
-        mut self,
-        name: &mut dyn FnMut(&Userfault<M>, &Userfault<M>) -> Option<u64>,
-        unread: &mut dyn FnMut(u64),
-    ) {
+    pub fn report(mut self, name: &mut Name<'_, M>, unread: &mut dyn FnMut(u64)) {
         for place in &mut self.pairs {
             let Some((parent, child)) = place.take() else {
                 continue;
