@@ -44,10 +44,7 @@ pub const FEATURES: u64 = (linux::UFFD_FEATURE_PAGEFAULT_FLAG_WP
     | linux::UFFD_FEATURE_WP_ASYNC
     | linux::UFFD_FEATURE_MOVE) as u64;
 /// The flags of a descriptor that a child's userfaultfd inherits, and the features by which the core hands them on.
-const INHERITED: [(u32, u64); 2] = [
-    (linux::O_NONBLOCK, 1 << 48),
-    (linux::O_CLOEXEC, 1 << 49),
-];
+const INHERITED: [(u32, u64); 2] = [(linux::O_NONBLOCK, 1 << 48), (linux::O_CLOEXEC, 1 << 49)];
 const _: () = assert!((INHERITED[0].1 | INHERITED[1].1) & !userfault::OF_PORT == 0);
 /// Whether the features were agreed on.
 const INITIALISED: u64 = 1 << 63;
@@ -289,7 +286,10 @@ impl Faults {
 pub fn report_forks(forked: faultless_mm::Forked<Kernel>, child: &Shared<UserSpace>) {
     let mut name = |_: &Userfault, core: &Userfault| {
         let of = |(flag, bit): (u32, u64)| if core.has(bit) { flag } else { 0 };
-        let flags = INHERITED.map(of).into_iter().fold(0, |all, flag| all | flag);
+        let flags = INHERITED
+            .map(of)
+            .into_iter()
+            .fold(0, |all, flag| all | flag);
         let features = core.features() & FEATURES | INITIALISED;
         let faults = Faults::of(core.again(), child.downgrade(), flags, features).ok()?;
         let description = faults.describe(flags).ok()?;

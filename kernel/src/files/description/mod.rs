@@ -195,14 +195,16 @@ impl Description {
             }
             Object::Stream(stream) => Ok(stream.stat()),
             Object::Pipe(end) => Ok(end.stat()),
-            Object::Event(_) | Object::Epoll(_) | Object::Faults(_) | Object::Process(_) => Ok(Stat {
-                filesystem: NO_PATH,
-                number: 4,
-                mode: 0o600,
-                links: 1,
-                block_size: 4096,
-                ..Stat::default()
-            }),
+            Object::Event(_) | Object::Epoll(_) | Object::Faults(_) | Object::Process(_) => {
+                Ok(Stat {
+                    filesystem: NO_PATH,
+                    number: 4,
+                    mode: 0o600,
+                    links: 1,
+                    block_size: 4096,
+                    ..Stat::default()
+                })
+            }
         }
     }
 
