@@ -274,6 +274,8 @@ impl<M: Machine> Memory<M> {
         Ok(())
     }
 
+    #[cold]
+    #[inline(never)]
     fn put_userfault(&self, inner: NonNull<UserfaultInner>) {
         // SAFETY: held until here.
         let holders = unsafe { &inner.as_ref().holders };
