@@ -114,7 +114,7 @@ pub use base::machine::Machine;
 pub use base::memory::{Memory, PerCpu};
 pub use base::policy::{Policy, UnknownPolicy};
 pub use base::userfault::queue::Message;
-pub use base::userfault::{Handler, Userfault, userfault};
+pub use base::userfault::{Handler, Userfault, numbers as userfault};
 pub use fault::pin::{Taken, UserPage};
 pub use fault::{Outcome, SegvCode};
 pub use lock::limits::Limits;

@@ -178,6 +178,7 @@ fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
     if !flags.shared || flags.never_written {
         return Err(EACCES);
     }
+    space().report_removal(start..end);
     let last = first.saturating_add(end - start);
     if store.tag() == 0 {
         return store.punch(first..last);

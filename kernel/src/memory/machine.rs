@@ -123,7 +123,7 @@ impl Machine for Kernel {
             true => Interruptible::ByEnd,
             false => Interruptible::Yes,
         };
-        let _inside = stop_machine::go_on_inside();
+        // Not inside the core: a program may take as long as it likes, and the thread holds nothing of the core.
         let woken = wait::sleep(key, u32::MAX, None, interruptible, || {
             Ok(word.load(Ordering::SeqCst) == expected)
         });

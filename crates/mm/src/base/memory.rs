@@ -115,6 +115,8 @@ pub struct Memory<M: Machine> {
     slabs: [Padded<Slab>; Kind::COUNT],
     /// Memory objects ([`crate::object`]).
     pub(crate) objects: Padded<SpinLock<List>>,
+    /// Userfaultfds ([`crate::base::userfault`]).
+    pub(crate) userfaults: Padded<SpinLock<List>>,
     /// Address spaces ([`crate::rmap::anon`]).
     pub(crate) spaces: Padded<SpinLock<List>>,
     /// Probes ([`crate::object::probe`]).
@@ -147,6 +149,7 @@ impl<M: Machine> Memory<M> {
             // Each on a source line of its own: the lock order identifies a lock by where it is made
             // (`faultless_sync::order`).
             objects: Padded(SpinLock::new(List::new())),
+            userfaults: Padded(SpinLock::new(List::new())),
             spaces: Padded(SpinLock::new(List::new())),
             probes: Padded(CountedList::new()),
             isolated: Padded(IsolatedFrames::new()),

@@ -257,7 +257,7 @@ impl<M: Machine> AddressSpace<M> {
         match format.decode(at.value, 0) {
             Pte::Claimed => return Err(Retry::EntryClaimed),
             Pte::Empty if vma.is_special() => {
-                match self.map_special_page(&at, page, access, prepared, &section)? {
+                match self.map_file_page(&at, page, access, prepared, &section)? {
                     Outcome::Resolved => {}
                     error => return Ok(self.fails(mode, error)),
                 }
@@ -297,7 +297,7 @@ impl<M: Machine> AddressSpace<M> {
                 Outcome::Resolved => {}
                 error => return Ok(self.fails(mode, error)),
             },
-            Pte::Marker => match self.map_special_page(&at, page, access, prepared, &section)? {
+            Pte::Marker => match self.map_file_page(&at, page, access, prepared, &section)? {
                 Outcome::Resolved => {}
                 error => return Ok(self.fails(mode, error)),
             },
@@ -330,13 +330,14 @@ impl<M: Machine> AddressSpace<M> {
         descriptor.set_anonymous(self.number(), page.0);
         self.tables().transact(at, || {
             prepared.page_used();
+            let protection = at.vma.protection();
+            let mut leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
             if at.value != 0 {
                 // Flush what CPUs have cached of the zero page before the new page can be written (rule R3).
                 self.tables().flush_page(page, at.value);
+                leaf = self.marked(leaf, at);
             }
-            let protection = at.vma.protection();
-            let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
-            Ok(self.allowed::<N>(self.marked(leaf, at), at))
+            Ok(self.allowed::<N>(leaf, at))
         })?;
         let cpu = self.machine().cpu();
         self.tables().rss.came(cpu, RssKind::Anonymous);
@@ -348,8 +349,11 @@ impl<M: Machine> AddressSpace<M> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.vma.protection();
         self.tables().transact(at, || {
-            let leaf = Self::FORMAT.leaf_of(zero, false, protection, false);
-            Ok(self.allowed::<N>(self.marked(leaf, at), at))
+            let mut leaf = Self::FORMAT.leaf_of(zero, false, protection, false);
+            if at.value != 0 {
+                leaf = self.marked(leaf, at);
+            }
+            Ok(self.allowed::<N>(leaf, at))
         })?;
         self.memory().count(Counter::ZeroPageMaps);
         Ok(())

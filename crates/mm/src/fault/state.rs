@@ -175,8 +175,10 @@ impl<M: Machine, N> FaultState<M, N> {
         Retry::Wait(Blocker::Handler)
     }
 
-    /// Returns what was recorded, once.
+    /// Returns what was recorded, once, and lets go of everything else: a handler in user mode may take long.
     pub(crate) fn take_report(&mut self) -> Option<Report<M>> {
+        self.forget_slot();
+        self.free_frame();
         match self.missing.take()? {
             Missing::Handler(report) => Some(report),
             Missing::Page(..) => None,
@@ -321,6 +323,15 @@ impl<M: Machine, N> FaultState<M, N> {
         None
     }
 
+    /// Frees the frame that is held.
+    #[inline]
+    fn free_frame(&mut self) {
+        if let Some(frame) = self.frame.take() {
+            let machine = self.memory.machine();
+            machine.frames().free(machine.cpu(), frame);
+        }
+    }
+
     /// Drops the use of a slot whose page the frame no longer holds.
     #[inline]
     fn forget_slot(&mut self) {
@@ -359,11 +370,6 @@ impl<M: Machine, N> Drop for FaultState<M, N> {
     #[inline]
     fn drop(&mut self) {
         self.forget_slot();
-        if let Some(frame) = self.frame {
-            self.memory
-                .machine()
-                .frames()
-                .free(self.memory.machine().cpu(), frame);
-        }
+        self.free_frame();
     }
 }

@@ -8,7 +8,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::userfault::{Handler, userfault};
+use crate::base::userfault::{Handler, numbers as userfault};
 use crate::lock::Edit;
 use crate::lock::change::{AfterEdit, Found};
 use crate::space::AddressSpace;

@@ -39,7 +39,7 @@ use faultless_trace::{Counter, Kind};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
-use crate::base::userfault::{Handler, userfault};
+use crate::base::userfault::{Handler, numbers as userfault};
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
 use crate::ops::userfault::events::Forked;

@@ -9,7 +9,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::userfault::userfault;
+use crate::base::userfault::numbers as userfault;
 use crate::lock::change::{AfterEdit, ChangeGuard, Found};
 use crate::lock::{Edit, RangeWriteGuard};
 use crate::space::AddressSpace;

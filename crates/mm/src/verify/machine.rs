@@ -96,6 +96,7 @@ impl<M: Machine> Memory<M> {
             committed += space.totals().committed;
         }
         self.enter_stores(&audit)?;
+        self.enter_userfaults(&audit)?;
         self.enter_probes(&audit)?;
         port(&audit)?;
         audit.for_each(Use::FILE, &mut |frame, descriptor, times| {

@@ -13,6 +13,14 @@ use crate::object::ObjectInner;
 use crate::object::radix::PageSlot;
 
 impl<M: Machine> Memory<M> {
+    /// Enters all userfaultfds, likewise.
+    pub(crate) fn enter_userfaults(&self, audit: &FrameAudit) -> Result<(), Misuse> {
+        self.for_each_userfault(&mut |object| {
+            // SAFETY: they come from a slab.
+            audit.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
+        })
+    }
+
     /// Enters all objects, while nothing else is in the core.
     pub(crate) fn enter_stores(&self, audit: &FrameAudit) -> Result<(), Misuse> {
         let list = self.objects.lock(self.machine());

@@ -357,3 +357,59 @@ fn try_everything(memory: &'static SoftMemory, space: &SoftSpace) -> bool {
     space.close_userfault(&to);
     all
 }
+
+/// As Linux's `uffd-unit-tests` do: pages are brought, moved, brought, and removed.
+#[test]
+fn removed_pages_are_zero_if_the_handler_lets_go_of_them() {
+    const PAGES: u64 = 1200;
+    each_policy(2, 64, |cpu, space, memory| {
+        let store = MemoryObject::new(memory, 2 * PAGES * PAGE, None, 0).unwrap();
+        for (at, first) in [(AT, PAGES), (OTHER, 0)] {
+            let opened = Opened {
+                store: Ok(&store),
+                offset: first * PAGE,
+                file: 0,
+                writable: true,
+            };
+            let how = flags::SHARED | flags::FIXED;
+            assert_eq!(
+                space.mmap_object(at, PAGES * PAGE, RW, how, &opened),
+                Ok(at)
+            );
+        }
+        (0..PAGES).for_each(|number| cpu.store(OTHER + number * PAGE, 9).unwrap());
+        let handled = Handled::new(
+            memory,
+            space,
+            userfault::EVENT_REMAP | userfault::EVENT_REMOVE,
+        );
+        handled
+            .register(AT, PAGES * PAGE, userfault::MISSING)
+            .unwrap();
+        let act = |to: &Handled<'_>, message| match message {
+            Message::Fault { address, .. } => assert_eq!(to.copy(address, 5, false), all_of(1)),
+            Message::Remove { start, end } => {
+                let pages = to.pages(start, end - start);
+                assert_eq!(to.space.unregister(&to.to, pages), Ok(()));
+            }
+            _ => {}
+        };
+        handled.beside(act, || {
+            (0..PAGES / 2).for_each(|number| assert_eq!(cpu.load(page(number)), Ok(5)));
+            let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+            let length = PAGES * PAGE;
+            assert_eq!(space.mremap(AT, length, length, how, OTHER), Ok(OTHER));
+            for number in 0..PAGES {
+                assert_eq!(cpu.load(OTHER + number * PAGE), Ok(5), "page {number}");
+            }
+            assert_eq!(space.madvise(OTHER, length, advice::REMOVE), Ok(()));
+            for number in 0..PAGES {
+                assert_eq!(cpu.load(OTHER + number * PAGE), Ok(0), "page {number}");
+            }
+        });
+        sound(space);
+        space.close_userfault(&handled.to);
+        space.munmap(OTHER, PAGES * PAGE).unwrap();
+        drop(store);
+    });
+}

@@ -13,7 +13,10 @@
 //! *Writes*: the count of holders when mappings are made and freed, and by faults that wait; the queue, under its
 //! lock.
 
+pub mod numbers;
 pub(crate) mod queue;
+
+use numbers as userfault;
 
 use core::ptr::NonNull;
 
@@ -21,44 +24,10 @@ use faultless_frames::NoMemory;
 use faultless_sync::SpinLock;
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::base::list::Hook;
 use crate::base::machine::Machine;
 use crate::base::memory::{Kind, Memory};
 use queue::Queue;
-
-/// What a mapping's userfaultfd is asked for, and other properties of a userfaultfd. Linux's numbers.
-#[allow(missing_docs)]
-pub mod userfault {
-    /// Accesses to pages that are missing wait for the handler (`UFFDIO_REGISTER_MODE_MISSING`).
-    pub const MISSING: u64 = 1;
-    /// Stores to write-protected pages wait for the handler (`UFFDIO_REGISTER_MODE_WP`).
-    pub const WRITE_PROTECT: u64 = 2;
-    /// Accesses to pages that the object has, and the tables do not, wait for it (`UFFDIO_REGISTER_MODE_MINOR`).
-    pub const MINOR: u64 = 4;
-    pub const MODES: u64 = MISSING | WRITE_PROTECT | MINOR;
-
-    /// Features (`UFFD_FEATURE_*`) of which the core knows.
-    pub const EVENT_FORK: u64 = 1 << 1;
-    pub const EVENT_REMAP: u64 = 1 << 2;
-    pub const EVENT_REMOVE: u64 = 1 << 3;
-    pub const EVENT_UNMAP: u64 = 1 << 6;
-    pub const SIGBUS: u64 = 1 << 7;
-    pub const THREAD_ID: u64 = 1 << 8;
-    pub const EXACT_ADDRESS: u64 = 1 << 11;
-    pub const WP_OBJECTS: u64 = 1 << 12;
-    pub const WP_UNPOPULATED: u64 = 1 << 13;
-    pub const WP_ASYNC: u64 = 1 << 15;
-    /// No feature of Linux: accesses by the kernel are errors (`UFFD_USER_MODE_ONLY`).
-    pub const USER_MODE_ONLY: u64 = 1 << 63;
-    /// Features that mean something to the port alone.
-    pub const OF_PORT: u64 = 0xff << 48;
-    /// The handler has gone: nothing waits for it.
-    pub(crate) const CLOSED: u64 = 1 << 62;
-
-    /// Flags of a fault's message (`UFFD_PAGEFAULT_FLAG_*`).
-    pub const FLAG_WRITE: u64 = 1;
-    pub const FLAG_WRITE_PROTECT: u64 = 2;
-    pub const FLAG_MINOR: u64 = 4;
-}
 
 /// What the holders of a userfaultfd share.
 #[repr(C, align(64))]
@@ -75,6 +44,8 @@ pub(crate) struct UserfaultInner {
     /// Changes of mappings that wait for an event to be read.
     pub(crate) changing: AtomicU32,
     pub(crate) queue: SpinLock<Queue>,
+    /// Its hook in the list of all userfaultfds.
+    hook: Hook,
 }
 
 impl UserfaultInner {
@@ -118,9 +89,16 @@ impl<M: Machine> Userfault<M> {
             unread: AtomicU32::new(0),
             changing: AtomicU32::new(0),
             queue: SpinLock::new(Queue::new()),
+            hook: Hook::new(),
         };
-        // SAFETY: fresh memory of its size and alignment.
-        unsafe { inner.write(content) };
+        let mut all = memory.userfaults.lock(memory.machine());
+        let _ = inner.as_ptr().expose_provenance();
+        // SAFETY: fresh memory of its size and alignment; in the list until it is freed.
+        unsafe {
+            inner.write(content);
+            all.push(&inner.as_ref().hook);
+        }
+        drop(all);
         Ok(Self { memory, inner })
     }
 
@@ -276,11 +254,37 @@ impl Handler {
 }
 
 impl<M: Machine> Memory<M> {
+    /// Calls `visit` with each userfaultfd, until that fails.
+    pub(crate) fn for_each_userfault<E>(
+        &self,
+        visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let all = self.userfaults.lock(self.machine());
+        // SAFETY: under the lock, and each stays in the list until it is freed.
+        let mut next = unsafe { all.first() };
+        while let Some(hook) = next {
+            let offset = core::mem::offset_of!(UserfaultInner, hook);
+            let address = core::ptr::from_ref(hook).addr() - offset;
+            if let Some(inner) = NonNull::new(core::ptr::with_exposed_provenance_mut(address)) {
+                visit(inner)?;
+            }
+            // SAFETY: as above.
+            next = unsafe { all.next(hook) };
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
     fn put_userfault(&self, inner: NonNull<UserfaultInner>) {
         // SAFETY: held until here.
         let holders = unsafe { &inner.as_ref().holders };
         // Release and acquire: what every holder did precedes the end.
         if holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut all = self.userfaults.lock(self.machine());
+            // SAFETY: in the list since it was made.
+            unsafe { all.remove(&inner.as_ref().hook) };
+            drop(all);
             // SAFETY: allocated as this kind, and no holder is left.
             unsafe { self.free(Kind::Userfault, inner.cast()) };
         }

@@ -10,13 +10,13 @@
 //!
 //! *Models*: loom `fault/userfault.rs`.
 
-use faultless_paging::Pages;
+use faultless_paging::{PAGE_SIZE, Page, Pages};
 use faultless_sync::atomic::{AtomicU32, Local, Ordering, fence};
 use faultless_sync::check_park;
 
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
-use crate::base::userfault::{Userfault, userfault};
+use crate::base::userfault::{Userfault, numbers as userfault};
 
 /// A message to the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,22 +162,6 @@ impl Queue {
             [&self.unread, &self.read, &self.events].map(|list| unsafe { list.first() });
         unread.or(read).or(events)
     }
-
-    /// Returns the first entry of `list` from `from` on for a page of `pages`.
-    fn find<'a>(list: &List, pages: Pages) -> Option<&'a Waiter> {
-        // SAFETY: the lock is held.
-        let mut next = unsafe { list.first() };
-        while let Some(hook) = next {
-            // SAFETY: as above.
-            let waiter = unsafe { Waiter::of(hook) };
-            if pages.contains(faultless_paging::Page(waiter.page)) {
-                return Some(waiter);
-            }
-            // SAFETY: as above.
-            next = unsafe { list.next(hook) };
-        }
-        None
-    }
 }
 
 impl<M: Machine> Userfault<M> {
@@ -306,12 +290,18 @@ impl<M: Machine> Userfault<M> {
             return;
         }
         let mut queue = inner.queue.lock(self.machine());
-        loop {
-            let found = Queue::find(&queue.read, pages);
-            let Some(waiter) = found.or_else(|| Queue::find(&queue.unread, pages)) else {
-                return;
-            };
-            self.release(&mut queue, waiter, WOKEN);
+        for place in [READ, UNREAD] {
+            // SAFETY: the lock is held.
+            let mut next = unsafe { queue.list(place).first() };
+            while let Some(hook) = next {
+                // SAFETY: as above; read before the entry may be taken out.
+                next = unsafe { queue.list(place).next(hook) };
+                // SAFETY: as above.
+                let waiter = unsafe { Waiter::of(hook) };
+                if pages.contains(Page(waiter.page)) {
+                    self.release(&mut queue, waiter, WOKEN);
+                }
+            }
         }
     }
 
@@ -324,7 +314,7 @@ impl<M: Machine> Userfault<M> {
     pub(crate) fn address_of(&self, address: u64) -> u64 {
         match self.has(userfault::EXACT_ADDRESS) {
             true => address,
-            false => address & !(faultless_paging::PAGE_SIZE - 1),
+            false => address & !(PAGE_SIZE - 1),
         }
     }
 

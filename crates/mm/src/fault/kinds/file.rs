@@ -22,7 +22,7 @@ use faultless_trace::{Counter, How};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::userfault::userfault;
+use crate::base::userfault::numbers as userfault;
 use crate::fault::kinds::userfault::flags_of;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
@@ -48,7 +48,8 @@ enum Use {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Resolves an access to an empty entry of a mapping with an object.
+    /// Resolves an access to an entry without a page, empty or a marker, of a mapping with an object or a
+    /// userfaultfd.
     pub(crate) fn map_file_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -61,7 +62,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Retry::MappingChanged);
         };
         let Some(backed) = &attributes.backed else {
-            return Err(Retry::MappingChanged);
+            return self.map_registered_page(at, page, access, attributes.handler, prepared);
         };
         let (cache, index) = (backed.object(), backed.index(page.0));
         if cache.is_device() {
@@ -128,6 +129,8 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Maps a page of an object, which it has, for the handler of a userfaultfd. Stores are reported if `protected`.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn show_for_handler(
         &self,
         at: &PteRef<'_>,
@@ -167,7 +170,11 @@ impl<M: Machine> AddressSpace<M> {
             }
             let is_write = matches!(used_for, Use::Write | Use::Protected);
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
-            let leaf = self.allowed::<N>(self.marked(leaf, at), at);
+            let leaf = match at.value {
+                0 => leaf,
+                _ => self.marked(leaf, at),
+            };
+            let leaf = self.allowed::<N>(leaf, at);
             Ok(match used_for {
                 Use::None if self.machine().marks_loads() => Self::FORMAT.unloaded(leaf),
                 Use::None => Self::FORMAT.unused(leaf),

@@ -14,13 +14,12 @@
 //! *Models*: loom `fault/userfault.rs`.
 
 use faultless_paging::{Access, Page, Pte, Walk};
-use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::How;
 
 use crate::base::machine::Machine;
 use crate::base::userfault::queue::{Message, Waiter};
-use crate::base::userfault::userfault;
+use crate::base::userfault::{Handler, numbers as userfault};
 use crate::fault::state::{FaultState, Report};
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
@@ -30,21 +29,18 @@ use crate::table::retry::Retry;
 use crate::tree::SlotState;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Resolves an access to an entry without a page, empty or a marker, of a mapping with an object or a
-    /// userfaultfd.
-    pub(crate) fn map_special_page<N: TraceSink>(
+    /// Resolves an access to an entry without a page, empty or a marker, of private anonymous memory that is, or was,
+    /// registered.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn map_registered_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
         page: Page,
         access: Access,
+        handler: Handler,
         prepared: &mut FaultState<M, N>,
-        section: &Section<'_>,
     ) -> Result<Outcome, Retry> {
-        let attributes = at.vma.attributes().ok_or(Retry::MappingChanged)?;
-        if attributes.backed.is_some() {
-            return self.map_file_page(at, page, access, prepared, section);
-        }
-        let handler = attributes.handler;
         if handler.waits(userfault::MISSING) {
             return Err(prepared.needs_handler(handler, flags_of(access)));
         }
@@ -62,19 +58,14 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Outcome::Resolved)
     }
 
-    /// Returns `leaf` as it is published in place of a marker: stores to it are reported.
-    #[inline]
-    pub(crate) fn marked(&self, leaf: u64, at: &PteRef<'_>) -> u64 {
-        match at.value == Self::FORMAT.marker() {
-            true => self.marked_by_handler(leaf, at),
-            false => leaf,
-        }
-    }
-
+    /// Returns `leaf` as it is published in place of an entry that is not empty. Instead of a marker, stores to it are
+    /// reported.
     #[cold]
-    fn marked_by_handler(&self, leaf: u64, at: &PteRef<'_>) -> u64 {
+    pub(crate) fn marked(&self, leaf: u64, at: &PteRef<'_>) -> u64 {
         let attributes = at.vma.attributes();
-        match attributes.is_some_and(|attributes| attributes.handler.reports_writes()) {
+        let reports = at.value == Self::FORMAT.marker()
+            && attributes.is_some_and(|attributes| attributes.handler.reports_writes());
+        match reports {
             true => Self::FORMAT.reported(leaf),
             false => leaf,
         }

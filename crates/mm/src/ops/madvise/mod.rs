@@ -157,9 +157,9 @@ impl<M: Machine> AddressSpace<M> {
         let pages = Pages::of_bytes(address..end);
         if matches!(
             what,
-            advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE | advice::REMOVE
+            advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE
         ) {
-            self.report_removal(pages);
+            self.report_discard(pages, what);
         }
         match what {
             // Programs may not damage the machine's memory.

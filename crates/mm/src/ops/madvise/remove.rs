@@ -27,6 +27,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             has_holes |= part.start != at;
             let start = index.checked_mul(PAGE_SIZE).ok_or(Errno::EINVAL)?;
+            self.report_removal(part.start * PAGE_SIZE..part.end * PAGE_SIZE);
             store.punch(start..start.saturating_add(part.len() * PAGE_SIZE))?;
             at = part.end;
         }

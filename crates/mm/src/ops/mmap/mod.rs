@@ -16,7 +16,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::userfault::userfault;
+use crate::base::userfault::numbers as userfault;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::{AfterEdit, ChangeGuard};

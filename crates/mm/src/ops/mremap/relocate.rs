@@ -16,7 +16,7 @@ use faultless_trace::Counter;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
-use crate::base::userfault::{Handler, userfault};
+use crate::base::userfault::{Handler, numbers as userfault};
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;

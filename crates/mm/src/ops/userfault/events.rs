@@ -10,6 +10,8 @@
 //!
 //! *Writes*: the userfaultfd's queue, and its count of changes.
 
+use core::ops::Range;
+
 use faultless_frames::NoMemory;
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -17,8 +19,10 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::base::notes::Note;
 use crate::base::userfault::queue::Message;
-use crate::base::userfault::{Handler, Userfault, userfault};
+use crate::base::userfault::{Handler, Userfault, numbers as userfault};
+use crate::ops::madvise::allow;
 use crate::space::AddressSpace;
+use crate::tree::mapping::Attributes;
 
 /// The most userfaultfds to which one operation reports.
 pub(crate) const MOST: usize = 4;
@@ -65,6 +69,9 @@ impl<M: Machine> Drop for Change<M> {
     }
 }
 
+/// Names a child's userfaultfd, given that of its parent first.
+type Name<'n, M> = dyn FnMut(&Userfault<M>, &Userfault<M>) -> Option<u64> + 'n;
+
 /// The userfaultfds that follow a fork, each with that of the child, to be reported.
 pub struct Forked<M: Machine> {
     pairs: [Option<(Userfault<M>, Userfault<M>)>; MOST],
@@ -108,11 +115,7 @@ impl<M: Machine> Forked<M> {
     /// Reports each fork to its handler, and waits. `name` gets the userfaultfd that the parent's handler has, and that
     /// of the child, which it keeps; it returns the port's name for what a reader of the message gets. `unread` gets
     /// such a name back if nothing reads it.
-    pub fn report(
-        mut self,
-        name: &mut dyn FnMut(&Userfault<M>, &Userfault<M>) -> Option<u64>,
-        unread: &mut dyn FnMut(u64),
-    ) {
+    pub fn report(mut self, name: &mut Name<'_, M>, unread: &mut dyn FnMut(u64)) {
         for place in &mut self.pairs {
             let Some((parent, child)) = place.take() else {
                 continue;
@@ -172,20 +175,32 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Reports that the pages of `pages` are about to be discarded, mapping by mapping.
+    /// Reports that pages are about to be discarded by this advice, as far as mappings allow it.
     #[inline]
-    pub(crate) fn report_removal(&self, pages: Pages) {
+    pub(crate) fn report_discard(&self, pages: Pages, what: i32) {
         if self.maps.has_note(Note::USERFAULT) {
-            self.report_removal_of(pages);
+            self.report_removal_of(pages, &|of| allow(of, what).is_ok());
+        }
+    }
+
+    /// Reports that what the object of the pages of a byte range has is about to be removed there (`MADV_REMOVE`), for
+    /// a port that does that itself.
+    pub fn report_removal(&self, range: Range<u64>) {
+        if self.maps.has_note(Note::USERFAULT) {
+            self.report_removal_of(Pages::of_bytes(range), &|_| true);
         }
     }
 
     #[cold]
-    fn report_removal_of(&self, pages: Pages) {
+    fn report_removal_of(&self, pages: Pages, is_meant: &dyn Fn(&Attributes) -> bool) {
         let mut at = pages.start;
         while let Some((part, to, handler)) = self.next_told(at, pages.end, userfault::EVENT_REMOVE)
         {
             at = part.end;
+            let of = self.lookup(part.start * PAGE_SIZE);
+            if !of.as_ref().is_some_and(is_meant) {
+                return;
+            }
             let mut change = Change::none();
             change.add(to, handler);
             change.report(Message::Remove {

@@ -37,6 +37,9 @@ pub struct Filled {
     pub error: Option<Errno>,
 }
 
+/// Fills a page; the state has a frame for a table.
+type Fill<'f, M> = dyn FnMut(u64, &mut FaultState<M, ()>) -> Result<(), Errno> + 'f;
+
 /// Puts something into an entry that is empty, a marker, or poison.
 pub(super) type Put<'p> =
     dyn FnMut(&PteRef<'_>, &Attributes, &Section<'_>) -> Result<Result<(), Errno>, Retry> + 'p;
@@ -183,7 +186,7 @@ impl<M: Machine> AddressSpace<M> {
         by: &Userfault<M>,
         pages: Pages,
         check: &dyn Fn(&Attributes) -> Result<(), Errno>,
-        fill: &mut dyn FnMut(u64, &mut FaultState<M, ()>) -> Result<(), Errno>,
+        fill: &mut Fill<'_, M>,
     ) -> Filled {
         let begin = || {
             if by.is_changing() {

@@ -23,7 +23,7 @@ pub use fill::Filled;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
-use crate::base::userfault::{Handler, Userfault, userfault};
+use crate::base::userfault::{Handler, Userfault, numbers as userfault};
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
 

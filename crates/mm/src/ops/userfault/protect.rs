@@ -15,7 +15,7 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::userfault::{Userfault, userfault};
+use crate::base::userfault::{Userfault, numbers as userfault};
 use crate::fault::PteRef;
 use crate::fault::state::FaultState;
 use crate::lock::vma::{Mode, VmaRef};

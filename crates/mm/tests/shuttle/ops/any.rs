@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::model::{FIXED, Model, PAGE, Processor, RW, Store, World, explore_under};
 use faultless_mm::{
-    AgingMode, Cpu, Errno, FrameSource, MemoryObject, Mover, Opened, PROT_READ, Policy, Taken,
-    advice, flags, remap_flags,
+    AgingMode, Cpu, Errno, FrameSource, MemoryObject, Mover, Opened, PROT_READ, Pages, Policy,
+    Taken, Userfault, advice, flags, remap_flags, userfault,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
@@ -76,7 +76,52 @@ fn migrate(cpu: &Processor<'_>, at: u64) {
     machine.free(number, if moved { from } else { to });
 }
 
-fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
+/// Lets the handler of a userfaultfd do something. It tracks stores, and waits for nothing, so that no access needs
+/// it; what reads its events is each thread.
+fn handle(cpu: &Processor<'_>, to: &Userfault<Model>, pages: Pages, from: u64) {
+    let space = cpu.space();
+    let mut rng = thread_rng();
+    let machine = space.memory().machine();
+    let one = rng.r#gen();
+    let mut content = |_, frame| {
+        machine.set_word(frame, 1);
+        Ok(())
+    };
+    let _ = match rng.gen_range(0..9) {
+        0 => space.register(to, pages, rng.gen_range(1..4)),
+        1 => space.unregister(to, pages),
+        2 | 3 => space.userfault_protect(to, pages, one),
+        4 => {
+            space.userfault_copy(to, pages, one, &mut content);
+            Ok(())
+        }
+        5 => {
+            space.userfault_zero(to, pages);
+            Ok(())
+        }
+        6 => {
+            space.userfault_poison(to, pages);
+            Ok(())
+        }
+        7 => {
+            space.userfault_continue(to, pages, one);
+            Ok(())
+        }
+        _ => {
+            space.userfault_move(to, pages, from, one);
+            Ok(())
+        }
+    };
+    to.wake(pages);
+}
+
+fn any(
+    cpu: &Processor<'_>,
+    file: &File,
+    to_handler: &Userfault<Model>,
+    first: u64,
+    changes_policy: bool,
+) {
     let space = cpu.space();
     let mut rng = thread_rng();
     let (page, pages, other) = (
@@ -88,7 +133,12 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
     let more = other % 8 * PAGE + PAGE;
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
     // Errors are effects of the other threads.
-    let _ = match rng.gen_range(0..32) {
+    let _ = match rng.gen_range(0..36) {
+        32..=35 => {
+            let pages = Pages::new(page, (page + pages).min(first + PAGES));
+            handle(cpu, to_handler, pages, other);
+            Ok(())
+        }
         0..=4 => space.munmap(at, length),
         5 | 6 => space.mmap(at, length, RW, FIXED).map(drop),
         7 => space
@@ -204,17 +254,23 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     let store = MemoryObject::new(memory, File::PAGES * PAGE, None, 0).unwrap();
     let inode = Mutex::new(());
     let file = Arc::new(File { store, inode, swap });
+    let handler = Userfault::new(memory, 0).unwrap();
+    // With SIGBUS in place of a wait, a missing page needs no handler, and a failed access is no error here.
+    handler.set_features(userfault::SIGBUS | userfault::WP_UNPOPULATED);
+    let handler = Arc::new(handler);
     memory.machine().fail_one_in(failing);
     let others = [1, 2].map(|number| {
-        let file = file.clone();
+        let (file, handler) = (file.clone(), handler.clone());
         world.run(number, move |cpu| {
-            (0..STEPS).for_each(|_| any(cpu, &file, first, changes_policy));
+            (0..STEPS).for_each(|_| any(cpu, &file, &handler, first, changes_policy));
         })
     });
-    (0..STEPS).for_each(|_| any(&world.cpu(), &file, first, changes_policy));
+    (0..STEPS).for_each(|_| any(&world.cpu(), &file, &handler, first, changes_policy));
     others.into_iter().for_each(|thread| thread.join().unwrap());
     memory.machine().fail_one_in(0);
     drop(file);
+    world.space().close_userfault(&handler);
+    drop(handler);
     // The whole range of the space can be mapped.
     let space = world.space();
     let end = space.layout().end;
