@@ -8,7 +8,7 @@ use crate::audit::{FrameAudit, Misuse, Use};
 use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
-use crate::source::{FrameSource, NoMemory};
+use crate::source::{FrameSource, NoMemory, Reserve};
 use crate::watermarks::{Levels, Watermarks};
 
 /// The default frame allocator.
@@ -335,8 +335,17 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         Ok(frame)
     }
 
-    fn allocate_reserved(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
-        self.allocate(cpu).or_else(|_| self.allocate_block(0))
+    fn allocate_reserved(&self, cpu: Cpu, reserve: Reserve) -> Result<Frame, NoMemory> {
+        self.allocate(cpu).or_else(|_| {
+            let kept = match reserve {
+                Reserve::Kernel => self.watermarks.get().min / 2,
+                Reserve::Reclaim => 0,
+            };
+            let mut buddy = self.buddy.lock(&self.machine);
+            let is_there = buddy.free() > kept;
+            let taken = is_there.then(|| buddy.allocate(self.range(), 0));
+            taken.flatten().ok_or(NoMemory)
+        })
     }
 
     fn free_reserved(&self, cpu: Cpu, frame: Frame) {

@@ -48,5 +48,5 @@ pub use cache::FrameCache;
 pub use descriptor::{Descriptor, Flags, MOST_PINS, NotPinned, Sharing};
 pub use frames::{Census, Frames};
 pub use slab::{Magazine, Slab};
-pub use source::{FrameSource, NoMemory};
+pub use source::{FrameSource, NoMemory, Reserve};
 pub use watermarks::Watermarks;

@@ -15,7 +15,7 @@ use faultless_sync::atomic::{AtomicU64, Local, Ordering, amortised};
 use faultless_sync::{Cpu, SpinLock, Wait};
 
 use crate::descriptor::Flags;
-use crate::source::{FrameSource, NoMemory};
+use crate::source::{FrameSource, NoMemory, Reserve};
 
 const HEADER: usize = 64;
 /// The largest alignment of objects: a pair of cache lines.
@@ -125,7 +125,7 @@ impl Slab {
         machine: &M,
     ) -> Result<NonNull<u8>, NoMemory> {
         if cfg!(loom) {
-            let frame = source.allocate_reserved(cpu)?;
+            let frame = source.allocate_reserved(cpu, Reserve::Kernel)?;
             source.descriptor(frame).set_flags(Flags::SLAB);
             return Ok(machine.pointer(frame));
         }
@@ -209,7 +209,7 @@ impl Slab {
         let mut partial = self.partial.lock(machine);
         while magazine.count.get() < BATCH as u64 {
             if *partial == 0 {
-                match source.allocate_reserved(cpu) {
+                match source.allocate_reserved(cpu, Reserve::Kernel) {
                     Ok(frame) => self.carve(frame, &mut partial, source, machine),
                     Err(_) if magazine.count.get() > 0 => break,
                     Err(none) => return Err(none),

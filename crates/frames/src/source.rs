@@ -20,6 +20,15 @@ impl fmt::Display for NoMemory {
 
 impl core::error::Error for NoMemory {}
 
+/// What the last frames are kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// Small objects, tables, and the port itself: half of them.
+    Kernel,
+    /// Work that frees frames, such as swapping pages out: all of them.
+    Reclaim,
+}
+
 /// A frame allocator. [`crate::Frames`] is the default; a port may supply its own.
 ///
 /// `cpu` is always the calling CPU, and the caller does not migrate during the call.
@@ -36,12 +45,11 @@ pub trait FrameSource {
     /// [`NoMemory`] when there is none.
     fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory>;
 
-    /// Allocates a frame with undefined content for work that frees frames, such as swapping pages out, or for small
-    /// objects, without which no operation ends. It may be one that the source keeps from other allocations.
+    /// Allocates a frame with undefined content that may be one of those kept from programs' pages.
     ///
     /// # Errors
-    /// [`NoMemory`] when there is none.
-    fn allocate_reserved(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+    /// [`NoMemory`] when there is none for this use.
+    fn allocate_reserved(&self, cpu: Cpu, _reserve: Reserve) -> Result<Frame, NoMemory> {
         self.allocate(cpu)
     }
 

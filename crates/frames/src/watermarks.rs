@@ -8,7 +8,7 @@ use faultless_sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
     /// The last frames, which only [`FrameSource::allocate_reserved`](crate::FrameSource::allocate_reserved) and blocks
-    /// get. An allocation that finds no others fails, and its caller reclaims some itself.
+    /// get: half of them what the kernel needs for itself, all of them what frees frames. An allocation that finds no others fails, and its caller reclaims some itself.
     pub min: u64,
     /// With fewer free frames, reclaim begins in the background.
     pub low: u64,

@@ -1,6 +1,6 @@
 //! Frames for swap, marked as such in their descriptors.
 
-use faultless_frames::{Flags, FrameSource, NoMemory};
+use faultless_frames::{Flags, FrameSource, NoMemory, Reserve};
 use faultless_paging::Frame;
 
 use crate::machine::SwapMachine;
@@ -8,7 +8,9 @@ use crate::machine::SwapMachine;
 /// Allocates a frame with undefined content, for a page that is swapped out: one that is reserved for that, if there is
 /// no other.
 pub(crate) fn allocate<M: SwapMachine>(machine: &M) -> Result<Frame, NoMemory> {
-    let frame = machine.frames().allocate_reserved(machine.cpu())?;
+    let frame = machine
+        .frames()
+        .allocate_reserved(machine.cpu(), Reserve::Reclaim)?;
     machine.frames().descriptor(frame).set_flags(Flags::SWAP);
     Ok(frame)
 }

@@ -223,7 +223,7 @@ impl Content {
                 drop(page);
                 if at / PAGE * PAGE >= size {
                     // Leave no page that lies behind the end as a whole.
-                    self.store.truncate(size)?;
+                    or_reclaim(|| self.store.truncate(size))?;
                 }
             }
         }
@@ -252,7 +252,7 @@ impl Content {
             });
             if let Err(error) = made {
                 // Free the pages made behind the size.
-                self.store.truncate(size)?;
+                or_reclaim(|| self.store.truncate(size))?;
                 return Err(error);
             }
         }
@@ -277,7 +277,7 @@ impl Content {
         if size < before {
             self.source.forget(size);
         }
-        self.store.truncate(size)
+        or_reclaim(|| self.store.truncate(size))
     }
 
     /// Punches a hole.
@@ -336,7 +336,7 @@ pub fn punch(store: &MemoryObject, source: &Source, start: u64, end: u64) -> Res
     if start < bound {
         source.forget(start);
     }
-    store.punch(start..end)
+    or_reclaim(|| store.punch(start..end))
 }
 
 /// Returns a page for writing, allocated if needed. Memory that was just unmapped may still wait for readers,

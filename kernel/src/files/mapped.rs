@@ -11,6 +11,7 @@ use super::node::Body;
 use super::source::{self, Source, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
 use crate::memory::machine::memory;
+use crate::memory::reclaim::or_reclaim;
 use crate::memory::{MemoryObject, Opened, OpenedDevice};
 use crate::process::space;
 
@@ -181,7 +182,7 @@ fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
     space().report_removal(start..end);
     let last = first.saturating_add(end - start);
     if store.tag() == 0 {
-        return store.punch(first..last);
+        return or_reclaim(|| store.punch(first..last));
     }
     // SAFETY: The object is held, and its tag was made for it.
     let source = unsafe { source::of(store.tag()) };

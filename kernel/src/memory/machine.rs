@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_frames::{Descriptor, Flags, FrameCache, FrameSource, Frames, NoMemory};
+use faultless_frames::{Descriptor, Flags, FrameCache, FrameSource, Frames, NoMemory, Reserve};
 use faultless_mm::{Access, Machine, Memory};
 use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
 use faultless_sync::atomic::AtomicU32;
@@ -234,7 +234,7 @@ pub fn allocate_zeroed(purpose: Purpose) -> Result<u64, NoMemory> {
         let frames = FRAMES.get();
         frames.allocate_zeroed(Kernel.cpu()).or_else(|_| {
             // The kernel may use what is kept from programs.
-            let frame = frames.allocate_reserved(Kernel.cpu())?;
+            let frame = frames.allocate_reserved(Kernel.cpu(), Reserve::Kernel)?;
             Kernel.zero(frame);
             Ok(frame)
         })

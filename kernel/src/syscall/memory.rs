@@ -1,4 +1,5 @@
-//! System calls on memory: they go straight to the address space, except for mappings of files.
+//! System calls on memory: they go straight to the address space, except for mappings of files. One that finds no memory
+//! for the core's own objects reclaims some, and is tried again.
 
 use faultless_mm::advice;
 use linux_raw_sys::general as linux;
@@ -9,6 +10,7 @@ use crate::arch::uaccess;
 use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH};
 use crate::files::descriptors;
 use crate::files::mapped::{self, MmapArgs};
+use crate::memory::reclaim::or_reclaim;
 use crate::process::space;
 
 pub fn mmap(
@@ -24,7 +26,7 @@ pub fn mmap(
     }
     let (protection, flags) = (protection as u32, flags as u32);
     if flags & linux::MAP_ANONYMOUS != 0 {
-        return space().mmap(address, length, protection, flags);
+        return or_reclaim(|| space().mmap(address, length, protection, flags));
     }
     let description = descriptors::current().get(fd)?;
     if description.flags() & linux::O_PATH != 0 {
@@ -40,23 +42,21 @@ pub fn mmap(
         flags,
         offset,
     };
-    mapped::map(&description, &wish)
+    or_reclaim(|| mapped::map(&description, &wish))
 }
 
 pub fn munmap(address: u64, length: u64) -> Answer {
-    space().munmap(address, length).map(|()| 0)
+    or_reclaim(|| space().munmap(address, length)).map(|()| 0)
 }
 
 pub fn mprotect(address: u64, length: u64, protection: u64) -> Answer {
-    space()
-        .mprotect(address, length, protection as u32)
-        .map(|()| 0)
+    or_reclaim(|| space().mprotect(address, length, protection as u32)).map(|()| 0)
 }
 
 pub fn mremap(old: u64, old_length: u64, length: u64, flags: u64, new: u64) -> Answer {
     // All known flags are in the lower half.
     let flags = u32::try_from(flags).map_err(|_| EINVAL)?;
-    space().mremap(old, old_length, length, flags, new)
+    or_reclaim(|| space().mremap(old, old_length, length, flags, new))
 }
 
 pub fn mincore(address: u64, length: u64, to: u64) -> Answer {
@@ -81,7 +81,7 @@ pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {
     if advice as u32 == linux::MADV_REMOVE {
         return mapped::remove(address, length);
     }
-    space().madvise(address, length, advice as i32).map(|()| 0)
+    or_reclaim(|| space().madvise(address, length, advice as i32)).map(|()| 0)
 }
 
 pub fn mseal(address: u64, length: u64, flags: u64) -> Answer {
@@ -114,11 +114,11 @@ pub fn mlock(address: u64, length: u64) -> Answer {
 }
 
 pub fn mlock2(address: u64, length: u64, flags: u64) -> Answer {
-    space().mlock(address, length, flags as u32).map(|()| 0)
+    or_reclaim(|| space().mlock(address, length, flags as u32)).map(|()| 0)
 }
 
 pub fn munlock(address: u64, length: u64) -> Answer {
-    space().munlock(address, length).map(|()| 0)
+    or_reclaim(|| space().munlock(address, length)).map(|()| 0)
 }
 
 pub fn mlockall(flags: u64) -> Answer {

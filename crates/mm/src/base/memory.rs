@@ -10,7 +10,7 @@
 
 use core::ptr::NonNull;
 
-use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
+use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Reserve, Slab};
 use faultless_paging::{Frame, Table};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Grace, Owner, Participant, Section};
@@ -278,7 +278,10 @@ impl<M: Machine> Memory<M> {
             // Releasing deferred objects may be enough.
             self.expedite();
             allocate().or_else(|_| {
-                let frame = self.machine.frames().allocate_reserved(cpu)?;
+                let frame = self
+                    .machine
+                    .frames()
+                    .allocate_reserved(cpu, Reserve::Kernel)?;
                 self.machine.zero(frame);
                 Ok(frame)
             })
@@ -289,7 +292,8 @@ impl<M: Machine> Memory<M> {
 
     /// Allocates a frame for something that lives as long as a space. It may be one that is kept from programs' pages.
     pub(crate) fn take_space_frame(&self) -> Result<Frame, NoMemory> {
-        let reserved = || self.machine.frames().allocate_reserved(self.machine.cpu());
+        let (source, cpu) = (self.machine.frames(), self.machine.cpu());
+        let reserved = || source.allocate_reserved(cpu, Reserve::Kernel);
         let frame = self.allocate_frame_to_fill().or_else(|none| {
             self.may_allocate().map_err(|_| none)?;
             reserved()

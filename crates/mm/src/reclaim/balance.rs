@@ -8,7 +8,7 @@
 //!
 //! *Writes*: what the sweep and page-out write; this CPU's counters.
 
-use faultless_frames::FrameSource;
+use faultless_frames::{FrameSource, Reserve};
 use faultless_sync::cond_resched;
 use faultless_trace::Counter;
 
@@ -44,6 +44,8 @@ struct Fruitless {
     objects: u64,
     /// Frames freed meanwhile: too few.
     freed: u64,
+    /// Whether a device has refused a page, although it had a slot.
+    is_refused: bool,
 }
 
 impl<M: Machine> Memory<M> {
@@ -90,11 +92,16 @@ impl<M: Machine> Memory<M> {
     /// Frees the frames of a batch of pages. Returns how many; `None` when it is in vain.
     fn reclaim_batch(&'static self, by: By, fruitless: &mut Fruitless) -> Option<u64> {
         let source = self.machine().frames();
-        let places = source.allocate_reserved(self.machine().cpu()).ok()?;
-        let places = Places::new(self, places);
+        // Without it, only pages that one entry shows leave.
+        let places = source.allocate_reserved(self.machine().cpu(), Reserve::Reclaim);
+        let places = places.ok().map(|frame| Places::new(self, frame));
         let mut batch = Batch::new(0);
-        let of_objects = sweep_objects(self, &places, &mut batch);
         let (slots, used) = self.swap_usage();
+        let has_slots = used < slots && !fruitless.is_refused;
+        let of_objects = match &places {
+            Some(places) => sweep_objects(self, places, &mut batch, has_slots),
+            None => Swept::ending(self.count_objects()),
+        };
         let mut spaces = self.keep_spaces();
         let count = spaces.count();
         // Programs may use every page between two looks of the sweep.
@@ -102,17 +109,17 @@ impl<M: Machine> Memory<M> {
             true => Taken::Unused,
             false => Taken::Any,
         };
-        let of_spaces = match used < slots {
-            true => sweep(&mut spaces, &places, &mut batch, taken),
-            // Without a slot, only pages that the program does not need could leave, and they are found faster.
-            false => Swept {
-                ends: count,
-                ..Swept::default()
-            },
+        let of_spaces = match has_slots {
+            true => sweep(&mut spaces, places.as_ref(), &mut batch, taken),
+            // Only pages that the program does not need could leave, and they are found faster.
+            false => Swept::ending(count),
         };
         drop(spaces);
         drop(places);
-        let freed = write(self, &batch).freed;
+        let written = write(self, &batch);
+        let freed = written.freed;
+        // A device that is full in spite of free slots takes no more in this call.
+        fruitless.is_refused |= !written.is_all;
         let counters = self.this_cpu().counters();
         let (scanned, stolen) = by.counters();
         counters.add(scanned, of_objects.seen + of_spaces.seen);
@@ -120,7 +127,10 @@ impl<M: Machine> Memory<M> {
         counters.add(Counter::Deactivate, of_objects.aged + of_spaces.aged);
         fruitless.freed += freed;
         if fruitless.freed >= RECLAIMED_LEAST {
-            *fruitless = Fruitless::default();
+            *fruitless = Fruitless {
+                is_refused: fruitless.is_refused,
+                ..Fruitless::default()
+            };
             return Some(freed);
         }
         fruitless.spaces += of_spaces.ends;

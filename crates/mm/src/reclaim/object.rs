@@ -18,21 +18,22 @@ use crate::base::memory::Memory;
 use crate::object::radix::PageSlot;
 use crate::object::{MemoryObject, ObjectInner};
 use crate::reclaim::page_out::Batch;
-use crate::reclaim::shared::take_of_object;
+use crate::reclaim::shared::{is_refilled, take_of_object};
 use crate::reclaim::sweep::Swept;
 use crate::rmap::claims::Places;
 use crate::tune::{PAGE_OUT_BATCH, SWEPT_PAGES};
 
-/// Moves the hand on until half of the batch is full, or some pages of one object were seen.
+/// Moves the hand on until half of the batch is full, or some pages of one object were seen. Without slots, only pages
+/// leave that their pager can fill again.
 pub(crate) fn sweep_objects<M: Machine>(
     memory: &'static Memory<M>,
     places: &Places<M>,
     batch: &mut Batch,
+    has_slots: bool,
 ) -> Swept {
     let mut swept = Swept::default();
     let Some(store) = memory.first_object() else {
-        swept.ends = 1;
-        return swept;
+        return Swept::ending(1);
     };
     let hand = &store.cache().writers.hand;
     let mut at = hand.load(Ordering::Relaxed);
@@ -47,7 +48,7 @@ pub(crate) fn sweep_objects<M: Machine>(
             break;
         };
         at = index + 1;
-        sweep_page(&store, places, index, batch, &mut swept);
+        sweep_page(&store, places, (index, has_slots), batch, &mut swept);
         memory.machine().poll();
     }
     drop(spaces);
@@ -65,7 +66,7 @@ pub(crate) fn sweep_objects<M: Machine>(
 fn sweep_page<M: Machine>(
     store: &MemoryObject<M>,
     places: &Places<M>,
-    index: u64,
+    (index, has_slots): (u64, bool),
     batch: &mut Batch,
     swept: &mut Swept,
 ) {
@@ -75,6 +76,9 @@ fn sweep_page<M: Machine>(
     };
     let descriptor = store.descriptor(frame);
     if !descriptor.flags().has(Flags::FILE) || descriptor.pins() != 0 {
+        return;
+    }
+    if !has_slots && !is_refilled(store, index, frame) {
         return;
     }
     swept.seen += 1;

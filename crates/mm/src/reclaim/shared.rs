@@ -28,16 +28,26 @@ use crate::rmap::claims::{Claims, NotMoved, Places, Purpose};
 use crate::space::AddressSpace;
 use crate::table::rss::RssKind;
 
-/// Takes an anonymous page out, with a slot for it. Whether it has left.
+/// Takes an anonymous page out, with a slot for it: a frame that was met at a page of one of its spaces. Searches for
+/// entries that are elsewhere, if it `may_search`. Returns whether the page has left, and whether it has searched.
 pub(crate) fn take_anonymous<M: Machine>(
     spaces: &AllSpaces<'_, M>,
     places: &Places<M>,
-    frame: Frame,
+    (frame, page): (Frame, u64),
+    may_search: bool,
     batch: &mut Batch,
-) -> bool {
+) -> (bool, bool) {
     let mut claims = Claims::new(places, Purpose::Reclaim);
     let memory = claims.memory();
-    let found = claims.claim_anonymous(spaces, frame);
+    let mut has_searched = false;
+    // Its descriptor may have the number of a page from which it has moved. A child has the same as its parent.
+    let found = claims.claim_at(spaces, frame, page).and_then(|()| {
+        has_searched = may_search && !claims.has_all(frame);
+        match has_searched {
+            true => claims.claim_anonymous(spaces, frame),
+            false => Ok(()),
+        }
+    });
     let slot = found.and_then(|()| slot_with_uses(memory, claims.count()));
     let result = slot.and_then(|slot| {
         claims.freeze(frame, false).inspect_err(|_| {
@@ -48,7 +58,7 @@ pub(crate) fn take_anonymous<M: Machine>(
     });
     let Ok(slot) = result else {
         claims.release(frame);
-        return false;
+        return (false, has_searched);
     };
     flush(&claims);
     let is_exclusive = claims.count() == 1;
@@ -65,7 +75,7 @@ pub(crate) fn take_anonymous<M: Machine>(
         format.swap_entry(&entry).unwrap_or(0)
     });
     leave(memory, frame, Some(slot), batch);
-    true
+    (true, has_searched)
 }
 
 /// Allocates a slot with so many uses for entries.
@@ -83,6 +93,20 @@ fn slot_with_uses<M: Machine>(memory: &Memory<M>, entries: usize) -> Result<Swap
 
 /// Takes the page `index` of an object out, which is in `frame`. Whether it has left.
 pub(crate) fn take_of_object<M: Machine>(
+    store: &MemoryObject<M>,
+    places: &Places<M>,
+    (index, frame): (u64, Frame),
+    batch: &mut Batch,
+) -> bool {
+    let memory = store.memory();
+    let interrupts = memory.machine().interrupts_off();
+    let is_taken = take_hidden(store, places, (index, frame), batch);
+    memory.machine().interrupts_restore(interrupts);
+    is_taken
+}
+
+/// The same, with interrupts off.
+fn take_hidden<M: Machine>(
     store: &MemoryObject<M>,
     places: &Places<M>,
     (index, frame): (u64, Frame),
@@ -128,8 +152,8 @@ pub(crate) fn take_of_object<M: Machine>(
     true
 }
 
-/// Whether the pager can fill a page again as it is.
-fn is_refilled<M: Machine>(store: &MemoryObject<M>, index: u64, frame: Frame) -> bool {
+/// Whether the pager can fill a page again as it is. Exact once the page has no use.
+pub(crate) fn is_refilled<M: Machine>(store: &MemoryObject<M>, index: u64, frame: Frame) -> bool {
     !store.descriptor(frame).is_dirty() && !store.cache().is_zeroes(index)
 }
 

@@ -55,29 +55,46 @@ pub(crate) struct Swept {
     pub(crate) aged: u64,
     /// Address spaces whose end it has reached.
     pub(crate) ends: u64,
-    /// A page that several entries show, and this one has not used.
-    pub(crate) shared: Option<Frame>,
+    /// A page that several entries show, and that has not been used through this one: the page's number here.
+    shared: Option<(Frame, u64)>,
+    /// Whether every entry of a family of spaces was looked at, for one page.
+    has_searched: bool,
 }
 
-/// Takes the page out that the sweep has met in several spaces, if none has used it.
+impl Swept {
+    /// Nothing was seen, up to the end of all.
+    pub(crate) fn ending(ends: u64) -> Self {
+        Self {
+            ends,
+            ..Self::default()
+        }
+    }
+}
+
+/// Takes the page out that the sweep has met and several entries show, if none has used it.
 fn take_shared<M: Machine>(
     spaces: &AllSpaces<'_, M>,
-    places: &Places<M>,
+    places: Option<&Places<M>>,
     batch: &mut Batch,
     swept: &mut Swept,
 ) {
-    if let Some(frame) = swept.shared.take()
-        && !take_anonymous(spaces, places, frame, batch)
-    {
-        swept.aged += 1;
-    }
+    let Some((shared, places)) = swept.shared.take().zip(places) else {
+        return;
+    };
+    // A search takes time by all memory of the family: one in a step is enough.
+    let may_search = !swept.has_searched;
+    let interrupts = places.memory().machine().interrupts_off();
+    let (is_taken, has_searched) = take_anonymous(spaces, places, shared, may_search, batch);
+    places.memory().machine().interrupts_restore(interrupts);
+    swept.has_searched |= has_searched;
+    swept.aged += u64::from(!is_taken);
 }
 
 /// Moves the hand on until the batch is full, some tables were seen, or the end of each space was reached once. The batch
 /// has room.
 pub(crate) fn sweep<M: Machine>(
     spaces: &mut AllSpaces<'_, M>,
-    places: &Places<M>,
+    places: Option<&Places<M>>,
     batch: &mut Batch,
     taken: Taken,
 ) -> Swept {
@@ -169,7 +186,7 @@ fn age<'s, M: Machine>(
     if !counted.is_sole_use() {
         // All its entries are asked then. A pinned page stays.
         let is_shared = counted.pins() == 0;
-        swept.shared = is_shared.then(|| format.frame(value));
+        swept.shared = is_shared.then(|| (format.frame(value), page));
         return None;
     }
     let candidate = |is_discarded| Candidate::new(entry, page, value, is_discarded);

@@ -13,7 +13,7 @@
 //!
 //! *Writes*: the entries, and the frame with their places.
 
-use faultless_frames::FrameSource;
+use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Value, Walk};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, fence_after_rmw, mutant};
@@ -70,6 +70,10 @@ pub(crate) struct Claims<'a, M: Machine> {
 }
 
 impl<M: Machine> Places<M> {
+    pub(crate) fn memory(&self) -> &'static Memory<M> {
+        self.memory
+    }
+
     /// Makes places of a frame of the caller.
     pub(crate) fn new(memory: &'static Memory<M>, frame: Frame) -> Self {
         Self { memory, frame }
@@ -205,24 +209,60 @@ impl<'a, M: Machine> Claims<'a, M> {
         spaces: &AllSpaces<'_, M>,
         frame: Frame,
     ) -> Result<(), NotMoved> {
-        let descriptor = self.memory().machine().frames().descriptor(frame);
         // The owner and the index were written by separate stores, and may not belong together. Then the page
         // is not found.
-        let (owner, index) = descriptor.owner();
-        let is_relative =
-            |space: &AddressSpace<M>| space.number() == owner || space.family() == owner;
-        let all_found = |claims: &Self| claims.seen as u64 >= u64::from(descriptor.map_count());
+        let (_, index) = self.descriptor(frame).owner();
+        self.claim_at(spaces, frame, index)?;
+        match self.has_all(frame) {
+            true => Ok(()),
+            false => self.claim_moved(spaces, frame),
+        }
+    }
+
+    fn descriptor(&self, frame: Frame) -> &'static Descriptor {
+        self.memory().machine().frames().descriptor(frame)
+    }
+
+    /// Whether every entry of an anonymous page was seen.
+    pub(crate) fn has_all(&self, frame: Frame) -> bool {
+        self.seen as u64 >= u64::from(self.descriptor(frame).map_count())
+    }
+
+    /// Claims the entries of an anonymous page in all spaces of its family, where they have this page number.
+    ///
+    /// # Errors
+    /// As [`Claims::claim_anonymous`].
+    pub(crate) fn claim_at(
+        &mut self,
+        spaces: &AllSpaces<'_, M>,
+        frame: Frame,
+        page: u64,
+    ) -> Result<(), NotMoved> {
+        let (owner, _) = self.descriptor(frame).owner();
         spaces.try_for_each(|space| {
-            if !is_relative(space) || all_found(self) || index >= space.layout().end / PAGE_SIZE {
+            let is_inside = page < space.layout().end / PAGE_SIZE;
+            if !is_relative(space, owner) || self.has_all(frame) || !is_inside {
                 return Ok(());
             }
-            self.claim(space, index, frame)
-        })?;
-        if all_found(self) {
-            return Ok(());
-        }
+            self.claim(space, page, frame)
+        })
+    }
+
+    /// Claims the entries of an anonymous page in spaces of its family that have moved pages, wherever they are. Takes
+    /// time by all pages of these spaces.
+    ///
+    /// # Errors
+    /// As [`Claims::claim_anonymous`].
+    #[cold]
+    pub(crate) fn claim_moved(
+        &mut self,
+        spaces: &AllSpaces<'_, M>,
+        frame: Frame,
+    ) -> Result<(), NotMoved> {
+        let (owner, _) = self.descriptor(frame).owner();
         spaces.try_for_each(|space| {
-            if !is_relative(space) || all_found(self) || !space.maps.has_note(Note::MOVED) {
+            let has_moved = space.maps.has_note(Note::MOVED);
+            if !is_relative(space, owner) || self.has_all(frame) || !has_moved {
                 return Ok(());
             }
             self.claim_anywhere(space, frame)
@@ -286,6 +326,11 @@ impl<'a, M: Machine> Claims<'a, M> {
             }
         }
     }
+}
+
+/// Whether a space is the owner of a page, or of the family that owns it.
+fn is_relative<M: Machine>(space: &AddressSpace<M>, owner: u64) -> bool {
+    space.number() == owner || space.family() == owner
 }
 
 impl<M: Machine> Tables<M> {

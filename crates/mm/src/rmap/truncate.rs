@@ -23,8 +23,8 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::MemoryObject;
 use crate::object::radix::PageSlot;
+use crate::object::{Lookup, MemoryObject, Pinned};
 
 /// Pages between two checks for a pending reschedule.
 const POLL_INTERVAL: u64 = 4096;
@@ -42,8 +42,14 @@ impl<M: Machine> MemoryObject<M> {
     /// zeroes. To set the present size again removes what a failed write has left behind it.
     ///
     /// # Errors
-    /// Any error of reading the last page in. The size is set all the same.
+    /// `ENOMEM` or `EIO`: the last page was swapped out, and cannot come back. Nothing has changed then. Any error of
+    /// reading the last page in from the pager: the size is set all the same.
     pub fn truncate(&self, size: u64) -> Result<(), Errno> {
+        let used = size % PAGE_SIZE;
+        let _last = match used {
+            0 => None,
+            _ => self.brought_back(size / PAGE_SIZE)?,
+        };
         let before = self.cache().size.swap(size, Ordering::AcqRel);
         // Partner: the fence between a page's addition and its check of the size.
         fence(Ordering::SeqCst);
@@ -51,7 +57,6 @@ impl<M: Machine> MemoryObject<M> {
             return Ok(());
         }
         self.take_away(size.div_ceil(PAGE_SIZE)..u64::MAX, true);
-        let used = size % PAGE_SIZE;
         match used {
             0 => Ok(()),
             _ => self.zero(size / PAGE_SIZE, used..PAGE_SIZE),
@@ -61,7 +66,7 @@ impl<M: Machine> MemoryObject<M> {
     /// Punches a hole in a range of bytes, which reads as zeroes. Private copies stay.
     ///
     /// # Errors
-    /// Any error of reading in a page that lies partly in the hole.
+    /// As [`MemoryObject::truncate`], about pages that lie partly in the hole.
     pub fn punch(&self, bytes: Range<u64>) -> Result<(), Errno> {
         let size = self.size().checked_next_multiple_of(PAGE_SIZE);
         let end = bytes.end.min(size.unwrap_or(u64::MAX));
@@ -70,6 +75,11 @@ impl<M: Machine> MemoryObject<M> {
         }
         let (first, last) = (bytes.start.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
         let (head, tail) = (bytes.start % PAGE_SIZE, end % PAGE_SIZE);
+        let end_of = |within, byte: u64| match within {
+            0 => Ok(None),
+            _ => self.brought_back(byte / PAGE_SIZE),
+        };
+        let _ends = (end_of(head, bytes.start)?, end_of(tail, end)?);
         if first > last {
             return self.zero(last, head..tail);
         }
@@ -83,6 +93,14 @@ impl<M: Machine> MemoryObject<M> {
             self.zero(last, 0..tail)?;
         }
         Ok(())
+    }
+
+    /// Brings a page back that was swapped out, so that zeroing a part of it cannot fail later. Pinned, it stays.
+    fn brought_back(&self, index: u64) -> Result<Option<Pinned<'_, M>>, Errno> {
+        match self.cache().find(index) {
+            Lookup::Swapped => self.present(index),
+            _ => Ok(None),
+        }
     }
 
     /// Zeroes a part of a page, if the object has it.

@@ -26,6 +26,7 @@ mod table {
 }
 mod object {
     mod device;
+    mod swapped;
 }
 mod lock {
     mod change;
@@ -42,6 +43,7 @@ mod rmap {
 mod reclaim {
     mod lazyfree;
     mod page_out;
+    mod shared;
     mod sweep;
 }
 mod fault {

@@ -362,6 +362,11 @@ fn index(frame: Frame) -> usize {
 }
 
 impl FrameSource for Model {
+    /// Always short, so that models can reclaim.
+    fn missing(&self) -> u64 {
+        1
+    }
+
     fn allocate(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
         let mut pool = self.pool.lock().unwrap();
         let frame = pool.free.pop().ok_or(NoMemory)?;

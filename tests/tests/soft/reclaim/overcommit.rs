@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_mm::{Counter, Policy, flags};
+use faultless_mm::{Counter, Errno, Policy, flags};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 use faultless_sync::Wait;
 use faultless_tests::random::{Numbers, seed};
@@ -170,4 +170,29 @@ fn counts_go_up(policy: Policy) {
 #[test]
 fn threads_beside_the_sweep_lose_nothing() {
     Policy::ALL.iter().for_each(|&policy| counts_go_up(policy));
+}
+
+/// Operations on mappings need memory for the core's own objects. They do not take what reclaim needs to go on.
+#[test]
+fn operations_at_the_watermark_leave_reclaim_what_it_needs() {
+    let (memory, _) = machine(1);
+    let before = available(memory);
+    let space = space(memory, Policy::Speculative);
+    SoftCpu::run(&space, 0, |cpu| {
+        let pages = 2 * FRAMES;
+        cpu.space().mmap(AT, pages * PAGE, RW, ANON).unwrap();
+        (0..pages).for_each(|page| cpu.store(word(page), page).unwrap());
+        let mut failures = 0;
+        for page in (0..pages).step_by(2) {
+            // As a port does.
+            while let Err(error) = cpu.space().mprotect(word(page), PAGE, 1) {
+                assert_eq!(error, Errno::ENOMEM);
+                assert!(memory.reclaim_some(), "nothing can be reclaimed");
+                failures += 1;
+            }
+        }
+        assert!(failures > 0, "memory was not short");
+        (0..pages).for_each(|page| assert_eq!(cpu.load(word(page)), Ok(page)));
+    });
+    verify_and_destroy(space, before);
 }

@@ -1,6 +1,7 @@
 //! More memory than there is in pages that several entries show: after forks, in shared memory, in files.
 
-use faultless_mm::{AddressSpace, Counter, Errno, Policy, flags};
+use faultless_frames::FrameSource;
+use faultless_mm::{AddressSpace, Counter, Cpu, Errno, Policy, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::file_injection::{AT, File, OTHER, PAGE, PRIVATE, SHARED, expect, touch};
 use faultless_tests::{available, verify_and_destroy};
@@ -196,5 +197,53 @@ fn a_failing_device_is_an_error_of_the_page() {
         store.broken.store(0, std::sync::atomic::Ordering::Relaxed);
         (0..pages).for_each(|page| expect(cpu, AT + page * PAGE, page + 1));
         space.munmap(AT, pages * PAGE).unwrap();
+    });
+}
+
+/// A truncation into a page that was swapped out needs the page. Without a frame for it, nothing changes.
+#[test]
+fn a_truncation_into_a_swapped_page_needs_it() {
+    each_policy(|cpu, space, memory, _| {
+        let file = File::of_zeroes(cpu, 1);
+        file.map(cpu, AT, 1, SHARED).unwrap();
+        cpu.store(AT + 2048, 77).unwrap();
+        press(cpu, 2 * FRAMES);
+        press(cpu, 2 * FRAMES);
+        let source = memory.machine().allocator();
+        let mut held = Vec::new();
+        while let Ok(frame) = source.allocate(Cpu(0)) {
+            held.push(frame);
+        }
+        assert_eq!(file.store.truncate(100), Err(Errno::ENOMEM));
+        assert_eq!(file.store.punch(0..100), Err(Errno::ENOMEM));
+        assert_eq!(file.store.size(), PAGE);
+        held.into_iter()
+            .for_each(|frame| source.free(Cpu(0), frame));
+        expect(cpu, AT + 2048, 77);
+        file.store.truncate(100).unwrap();
+        file.store.extend(PAGE);
+        expect(cpu, AT + 2048, 0);
+        space.munmap(AT, PAGE).unwrap();
+    });
+}
+
+/// The descriptors of pages that have moved with their tables have the old page numbers.
+#[test]
+fn pages_that_were_moved_before_a_fork_leave() {
+    each_policy(|cpu, space, memory, store| {
+        let (pages, to) = (FRAMES / 4, AT + (1 << 35));
+        space.mmap(AT, pages * PAGE, RW, ANON).unwrap();
+        touch(cpu, AT, pages, 7);
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        space
+            .mremap(AT, pages * PAGE, pages * PAGE, how, to)
+            .unwrap();
+        let child = space.fork().unwrap();
+        (0..4).for_each(|_| press(cpu, FRAMES * 3 / 2));
+        assert!(store.used() as u64 >= pages / 2, "{} slots", store.used());
+        AddressSpace::verify_together(&[space, &child]).unwrap();
+        child.destroy();
+        (0..pages).for_each(|page| expect(cpu, to + page * PAGE, 7 + page));
+        assert!(memory.total(Counter::SwapIn) > 0);
     });
 }
