@@ -9,6 +9,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::base::userfault::numbers as userfault;
 use crate::lock::change::{AfterEdit, ChangeGuard, Found};
 use crate::lock::{Edit, RangeWriteGuard};
@@ -32,6 +33,16 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EINVAL);
         }
         let pages = Pages::of_bytes(address..end);
+        match self.maps.has_note(Note::USERFAULT) {
+            true => self.unmap_reported(pages),
+            false => self.unmap(pages),
+        }
+    }
+
+    /// The same where mappings may be registered with a userfaultfd.
+    #[cold]
+    #[inline(never)]
+    fn unmap_reported(&self, pages: Pages) -> Result<(), Errno> {
         let change = self.begin_change(pages, userfault::EVENT_UNMAP);
         let result = self.unmap(pages);
         self.report_unmap(change, pages, result.is_ok());

@@ -238,6 +238,7 @@ impl Handler {
     }
 
     /// Holds the userfaultfd for a mapping that is made.
+    #[inline]
     pub(crate) fn hold(self) {
         if let Some(inner) = self.pointer() {
             // SAFETY: the caller holds it, by a handle or by another mapping.
@@ -246,6 +247,7 @@ impl Handler {
     }
 
     /// Lets go of it, for a mapping that is freed.
+    #[inline]
     pub(crate) fn release<M: Machine>(self, memory: &Memory<M>) {
         if let Some(inner) = self.pointer() {
             memory.put_userfault(inner);

@@ -43,8 +43,6 @@ enum Use {
     Read,
     /// A store.
     Write,
-    /// A store, to be reported.
-    Protected,
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -141,12 +139,22 @@ impl<M: Machine> AddressSpace<M> {
         let Some(backed) = &attributes.backed else {
             return Err(Retry::MappingChanged);
         };
-        let used_for = match protected {
-            true => Use::Protected,
-            false => Use::Write,
-        };
-        let stores = attributes.flags.shared;
-        self.show_file_page::<()>(at, backed.object(), found, stores, used_for)
+        let protection = at.vma.protection();
+        let mut kind = RssKind::File;
+        self.tables().transact(at, || {
+            self.count_page(backed.object(), found)?;
+            // As in `show_file_page`.
+            kind = RssKind::of(self.machine().frames().descriptor(found.frame));
+            let write = attributes.flags.shared && protection.write;
+            let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, true);
+            let leaf = match protected {
+                true => Self::FORMAT.reported(leaf),
+                false => leaf,
+            };
+            Ok(self.tables().with_tlb_owner(leaf))
+        })?;
+        self.tables().rss.came(self.machine().cpu(), kind);
+        Ok(())
     }
 
     /// Maps a page of an object itself; with `stores`, writable if the mapping allows that.
@@ -168,7 +176,7 @@ impl<M: Machine> AddressSpace<M> {
             if write {
                 self.machine().frames().descriptor(found.frame).mark_dirty();
             }
-            let is_write = matches!(used_for, Use::Write | Use::Protected);
+            let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
             let leaf = match at.value {
                 0 => leaf,
@@ -178,7 +186,6 @@ impl<M: Machine> AddressSpace<M> {
             Ok(match used_for {
                 Use::None if self.machine().marks_loads() => Self::FORMAT.unloaded(leaf),
                 Use::None => Self::FORMAT.unused(leaf),
-                Use::Protected => Self::FORMAT.reported(leaf),
                 _ => leaf,
             })
         })?;
