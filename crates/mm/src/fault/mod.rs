@@ -256,17 +256,18 @@ impl<M: Machine> AddressSpace<M> {
         let is_write = access == Access::Write;
         match format.decode(at.value, 0) {
             Pte::Claimed => return Err(Retry::EntryClaimed),
-            Pte::Empty if vma.is_special() => {
+            // One call for both, so that it is compiled in place.
+            Pte::Empty | Pte::Marker if vma.is_special() => {
                 match self.map_file_page(&at, page, access, prepared, &section)? {
                     Outcome::Resolved => {}
                     error => return Ok(self.fails(mode, error)),
                 }
             }
-            Pte::Empty if is_write => {
+            Pte::Empty | Pte::Marker if is_write => {
                 self.map_fresh_page(&at, page, prepared)?;
                 prepared.trail.ends(How::FirstTouch);
             }
-            Pte::Empty => {
+            Pte::Empty | Pte::Marker => {
                 self.map_zero_page::<N>(&at)?;
                 prepared.trail.ends(How::ZeroPage);
             }
@@ -294,10 +295,6 @@ impl<M: Machine> AddressSpace<M> {
             Pte::Page(_) | Pte::Hidden(_) => return Err(Retry::MappingChanged),
             Pte::Guard => return self.meet_guard(&at, mode, page),
             Pte::Swap(_) => match self.swap_in(&at, page, access, prepared)? {
-                Outcome::Resolved => {}
-                error => return Ok(self.fails(mode, error)),
-            },
-            Pte::Marker => match self.map_file_page(&at, page, access, prepared, &section)? {
                 Outcome::Resolved => {}
                 error => return Ok(self.fails(mode, error)),
             },
