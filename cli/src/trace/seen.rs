@@ -120,9 +120,10 @@ impl Field {
             | Kind::SpfVmaNotsup
             | Kind::SpfVmaAccess
             | Kind::SpfPmdChanged => &[Field::Address],
-            Kind::Flush | Kind::Zap | Kind::RangeWait | Kind::RangeHold => {
+            Kind::Flush | Kind::Zap | Kind::RangeWait | Kind::RangeHold | Kind::SwapIn => {
                 &[Field::Address, Field::Length]
             }
+            Kind::PageOut | Kind::Reclaim => &[Field::Length],
             Kind::ShootdownSent => &[Field::Target, Field::Request],
             Kind::ShootdownReceived => &[Field::Request],
             Kind::Brk => &[Field::Address, Field::Wanted],

@@ -81,6 +81,12 @@ words! {
         /// A `munmap` or a similar operation excluded other changes of its range: while it detached the
         /// mappings, and again when it ended.
         RangeHold = 21, "mm:range_hold",
+        /// A fault waited for a page that was swapped out.
+        SwapIn = 22, "mm:swap_in",
+        /// A batch of pages that have left their entries was written to swap devices. Value: bytes.
+        PageOut = 23, "mm:page_out",
+        /// A step of reclaim, from its look for pages to the end of its writes. Value: bytes freed.
+        Reclaim = 24, "mm:reclaim",
     }
 }
 

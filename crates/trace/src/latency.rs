@@ -28,7 +28,7 @@ pub enum Measure {
 }
 
 /// Measured operations, in the order of their tables.
-const OPERATIONS: [Kind; 12] = [
+const OPERATIONS: [Kind; 15] = [
     Kind::Mmap,
     Kind::Munmap,
     Kind::Mprotect,
@@ -41,6 +41,9 @@ const OPERATIONS: [Kind; 12] = [
     Kind::RangeHold,
     Kind::Flush,
     Kind::ShootdownReceived,
+    Kind::SwapIn,
+    Kind::PageOut,
+    Kind::Reclaim,
 ];
 
 impl Measure {

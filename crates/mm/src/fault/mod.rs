@@ -20,7 +20,7 @@ pub(crate) mod state;
 pub(crate) mod trace;
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Page, Pte, Walk};
+use faultless_paging::{Access, PAGE_SIZE, Page, Pte, Walk};
 use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::{Counter, How, Kind, Tracer};
 
@@ -165,7 +165,7 @@ impl<M: Machine> AddressSpace<M> {
         match blocker {
             Blocker::Memory if self.finds_memory(prepared) => None,
             Blocker::Memory => Some(Outcome::OutOfMemory),
-            Blocker::Swap => match prepared.read_swapped() {
+            Blocker::Swap => match self.wait_for_swap(page, prepared) {
                 Some(Outcome::OutOfMemory) if self.finds_memory(prepared) => None,
                 ended => {
                     if let Some(swapped) = prepared.held_slot().filter(|_| prepared.was_read()) {
@@ -188,6 +188,15 @@ impl<M: Machine> AddressSpace<M> {
                 None
             }
         }
+    }
+
+    /// Reads a page that was swapped out.
+    fn wait_for_swap<N>(&self, page: Page, prepared: &mut FaultState<M, N>) -> Option<Outcome> {
+        let start = self.memory().trace_start();
+        let ended = prepared.read_swapped();
+        self.memory()
+            .trace_end(Kind::SwapIn, start, page.address(), PAGE_SIZE, 0);
+        ended
     }
 
     /// Looks for memory harder, with nothing held. Whether another try is worth it.

@@ -9,8 +9,9 @@
 //! *Writes*: what the sweep and page-out write; this CPU's counters.
 
 use faultless_frames::{FrameSource, Reserve};
+use faultless_paging::PAGE_SIZE;
 use faultless_sync::cond_resched;
-use faultless_trace::Counter;
+use faultless_trace::{Counter, Kind};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
@@ -91,6 +92,7 @@ impl<M: Machine> Memory<M> {
 
     /// Frees the frames of a batch of pages. Returns how many; `None` when it is in vain.
     fn reclaim_batch(&'static self, by: By, fruitless: &mut Fruitless) -> Option<u64> {
+        let start = self.trace_start();
         let source = self.machine().frames();
         // Without it, only pages that one entry shows leave.
         let places = source.allocate_reserved(self.machine().cpu(), Reserve::Reclaim);
@@ -120,6 +122,7 @@ impl<M: Machine> Memory<M> {
         let freed = written.freed;
         // A device that is full in spite of free slots takes no more in this call.
         fruitless.is_refused |= !written.is_all;
+        self.trace_end(Kind::Reclaim, start, 0, freed * PAGE_SIZE, 0);
         let counters = self.this_cpu().counters();
         let (scanned, stolen) = by.counters();
         counters.add(scanned, of_objects.seen + of_spaces.seen);

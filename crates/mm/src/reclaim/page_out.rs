@@ -17,9 +17,10 @@
 //! *Models*: loom `reclaim/page_out.rs`.
 
 use faultless_frames::{Descriptor, Flags};
-use faultless_paging::{Claim, Entry, Frame, Gather, Pages, SwapEntry, Value};
+use faultless_paging::{Claim, Entry, Frame, Gather, PAGE_SIZE, Pages, SwapEntry, Value};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Mutant, mutant};
+use faultless_trace::Kind;
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
@@ -80,6 +81,7 @@ pub(crate) struct Written {
 
 /// Writes the pages of a batch, frees their frames, and wakes what waits for them.
 pub(crate) fn write<M: Machine>(memory: &Memory<M>, batch: &Batch) -> Written {
+    let start = memory.trace_start();
     let mut freed = 0;
     for page in batch.all().filter(|page| page.slot.is_none()) {
         memory.free_swapped(page.frame);
@@ -89,6 +91,10 @@ pub(crate) fn write<M: Machine>(memory: &Memory<M>, batch: &Batch) -> Written {
         let page = batch.pages.get(number).copied().flatten()?;
         Some((page.slot?, page.frame))
     });
+    if batch.count > 0 {
+        let bytes = batch.count as u64 * PAGE_SIZE;
+        memory.trace_end(Kind::PageOut, start, 0, bytes, 0);
+    }
     Written {
         freed,
         is_all: freed == batch.count as u64,
