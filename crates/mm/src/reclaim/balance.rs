@@ -43,8 +43,10 @@ impl By {
 struct Fruitless {
     spaces: u64,
     objects: u64,
-    /// Frames freed meanwhile: too few.
+    /// Frames freed meanwhile, by all CPUs: too few.
     freed: u64,
+    /// The frames that all CPUs had freed at the last step.
+    total: u64,
     /// Whether a device has refused a page, although it had a slot.
     is_refused: bool,
 }
@@ -128,10 +130,16 @@ impl<M: Machine> Memory<M> {
         counters.add(scanned, of_objects.seen + of_spaces.seen);
         counters.add(stolen, freed);
         counters.add(Counter::Deactivate, of_objects.aged + of_spaces.aged);
-        fruitless.freed += freed;
-        if fruitless.freed >= RECLAIMED_LEAST {
+        // Others move the same hands: what they have freed, this CPU has not met.
+        let total = self.total(Counter::StealBackground) + self.total(Counter::StealDirect);
+        if fruitless.total != 0 {
+            fruitless.freed += total.saturating_sub(fruitless.total);
+        }
+        fruitless.total = total;
+        if freed.max(fruitless.freed) >= RECLAIMED_LEAST {
             *fruitless = Fruitless {
                 is_refused: fruitless.is_refused,
+                total,
                 ..Fruitless::default()
             };
             return Some(freed);
