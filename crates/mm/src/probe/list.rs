@@ -21,7 +21,8 @@
 //! * A probe stays in the list while it is ending, because its breakpoints may still be there. No other probe
 //!   can be registered at the byte: the breakpoints of the first would be taken for its own. The probe leaves
 //!   the list when no mapping shows it.
-//! * To remove a breakpoint may need a copy of its page. Without memory for that, the probe stays, as ending.
+//! * To remove a breakpoint may need a copy of its page, or that its copy comes back from a swap device. Without memory
+//!   for that, or if the device fails, the probe stays, as ending.
 //!   If it has no owner any more, it is *left*: the next registration or end of a probe of the object tries
 //!   again. At the latest it is freed with the object, to which no mapping leads then.
 //! * A child that is being made is visited when it is complete: a fork holds its ranges until then.
@@ -51,7 +52,7 @@ use crate::probe::space::{await_change, install_probe, remove_probe};
 /// A breakpoint in a memory object, until it is ended or dropped.
 ///
 /// To drop it removes it from all spaces. That and registration may wait for writers that change mappings, and
-/// bring pages. The caller holds no lock. Without memory for the removal, breakpoints stay, and stay this
+/// bring pages. The caller holds no lock. Without memory for the removal, or if a swap device fails, breakpoints stay, and stay this
 /// probe's ([`crate::AddressSpace::probe_at`]). The next registration or end of a probe of the object tries
 /// again; with the object they are freed at the latest. [`Probe::end`] reports that.
 pub struct Probe<M: Machine> {
@@ -128,7 +129,7 @@ impl<M: Machine> Probe<M> {
     /// Ends the probe, as dropping it does.
     ///
     /// # Errors
-    /// `ENOMEM`: some spaces still show it, and no other will. It can be ended again.
+    /// `ENOMEM`, or `EIO` if a swap device fails: some spaces still show it, and no other will. It can be ended again.
     pub fn end(mut self) -> Result<(), (Self, Errno)> {
         match self.store.end_probe(self.body) {
             Ok(()) => {

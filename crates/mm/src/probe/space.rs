@@ -165,8 +165,9 @@ pub(crate) fn remove_probe<M: Machine>(
     let mut look = |frame| {
         is_there = space.memory().byte_in(frame, known.byte) == known.breakpoint;
     };
-    // A page that is no longer there has to be brought for this; one that cannot be shows no breakpoint.
-    let _ = space.access_meant(address, Access::Read, &is_meant, &mut look);
+    // A page that is no longer there has to be brought for this.
+    let looked = space.access_meant(address, Access::Read, &is_meant, &mut look);
+    is_done(space, page, &is_meant, looked)?;
     if !is_there || known.breakpoint == known.original {
         return Ok(());
     }
@@ -177,10 +178,38 @@ pub(crate) fn remove_probe<M: Machine>(
                 .set_byte_in(frame, known.byte, known.original);
         }
     };
-    match space.access_meant(address, Access::Write, &is_meant, &mut put) {
+    let removed = space.access_meant(address, Access::Write, &is_meant, &mut put);
+    is_done(space, page, &is_meant, removed)
+}
+
+/// Whether the copy of a page needs no second access after one with this result: the access was made, or the mapping
+/// is gone. A copy that is still on its device shows the breakpoint when it comes back.
+///
+/// # Errors
+/// `ENOMEM`, or `EIO` of the device.
+fn is_done<M: Machine>(
+    space: &AddressSpace<M>,
+    page: u64,
+    is_meant: &dyn Fn(&Attributes) -> bool,
+    result: Result<(), Errno>,
+) -> Result<(), Errno> {
+    match result {
         Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
-        // Or the mapping is gone.
+        Err(_) if is_swapped(space, page) && address_of(space, page, is_meant).is_some() => {
+            Err(Errno::EIO)
+        }
         _ => Ok(()),
+    }
+}
+
+fn is_swapped<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
+    let section = space.memory().enter();
+    match space.tables().descend(Page(page), &section) {
+        Walk::Leaf { entry, .. } => {
+            let value = space.tables().settled(entry);
+            space.tables().swap_of(value).is_some()
+        }
+        _ => false,
     }
 }
 

@@ -6,7 +6,8 @@
 //!    counted (as often as it is mapped: [`AddressSpace::verify_together`]).
 //! 2. An exclusive anonymous frame has exactly one entry, and its descriptor says where. A writable anonymous
 //!    frame is exclusive. A device's page lies in a mapping of that device.
-//! 3. A guard lies in a mapping and has no frame. A writable page is soft-dirty.
+//! 3. A guard lies in a mapping and has no frame. A writable page is soft-dirty. A writable page of an object is
+//!    marked as one that its pager cannot fill again.
 //! 4. No entry is claimed, no table is frozen, and no mapping is changing or zapping. The totals of what is
 //!    mapped ([`AddressSpace::totals`]) and of what is in memory ([`AddressSpace::rss`]) are right.
 //! 5. (With the caller's census of frames) used + free + cached + deferred = all.
@@ -246,6 +247,9 @@ impl<M: Machine> AddressSpace<M> {
             let shared = mapping.attributes().flags.shared;
             if !shared && format.is_present(value) && format.is_writable(value) {
                 return wrong("a file's page is writable in private memory");
+            }
+            if format.is_present(value) && format.is_writable(value) && !descriptor.is_dirty() {
+                return wrong("a file's page is writable that reclaim may drop");
             }
             if descriptor.map_count() == 0 {
                 return wrong("a mapped frame is not counted");

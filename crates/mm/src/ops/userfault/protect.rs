@@ -4,7 +4,8 @@
 //! through are claimed in place, lowered, flushed together, and only then released (rule R2): reads go on, and
 //! every store after the return is reported. Where there is no page, a marker says so, if that is asked for.
 //!
-//! The end of the protection needs no flush. A page that is exclusive to its space becomes writable at once.
+//! The end of the protection needs no flush. A page that is exclusive to its space becomes writable at once, and so
+//! does an object's page in a shared mapping, which is marked as dirty first.
 //!
 //! *Writes*: the entries.
 //!
@@ -249,6 +250,9 @@ impl<M: Machine> AddressSpace<M> {
                             (_, true) => cleared,
                             _ => return,
                         };
+                        if of.flags.shared && is_page {
+                            self.tables().mark_dirty(new);
+                        }
                         if entry.replace(value, new).is_ok() {
                             return;
                         }

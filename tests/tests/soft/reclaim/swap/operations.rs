@@ -204,3 +204,40 @@ fn a_breakpoint_in_a_swapped_copy_ends_with_its_probe() {
         sound(&[space]);
     });
 }
+
+/// Its breakpoint would come back, and be no probe's.
+#[test]
+fn a_probe_stays_while_its_page_cannot_come_back() {
+    each_policy(2, 32, |cpu, space, memory, store| {
+        const BYTE: u64 = 2 * PAGE + 8;
+        let file = File::of_device(cpu, 8);
+        let opened = Opened {
+            store: Ok(&file.store),
+            offset: 0,
+            file: 3,
+            writable: false,
+        };
+        let how = flags::PRIVATE | flags::FIXED;
+        assert_eq!(space.mmap_object(AT, 8 * PAGE, 5, how, &opened), Ok(AT));
+        let original = cpu.load_u8(AT + BYTE).unwrap();
+        let probe = Probe::register(&file.store, BYTE, 0xcc, BYTE).unwrap();
+        page_out(space, 0, 8);
+        assert_eq!(store.used(), 1);
+        store.broken.store(1, Ordering::Relaxed);
+        let (probe, error) = probe.end().err().expect("the device fails");
+        assert_eq!(error, Errno::EIO);
+        store.broken.store(0, Ordering::Relaxed);
+        memory.machine().fail_from(Some(0));
+        let ended = probe.end();
+        memory.machine().fail_from(None);
+        let (probe, error) = ended.err().expect("there is no memory");
+        assert_eq!(error, Errno::ENOMEM);
+        // It is still known, for a trap there.
+        assert_eq!(cpu.load_u8(AT + BYTE), Ok(0xcc));
+        assert_eq!(space.probe_at(AT + BYTE), Some(BYTE));
+        page_out(space, 0, 8);
+        assert!(probe.end().is_ok());
+        assert_eq!(cpu.load_u8(AT + BYTE), Ok(original));
+        sound(&[space]);
+    });
+}
