@@ -171,6 +171,8 @@ pub enum Mutant {
     NotLookedAgain,
     /// A registration with a userfaultfd that ends does not wait for claims before it clears write protection.
     UnregisteredBesideClaims,
+    /// Write protection puts no marker into an entry that another CPU has emptied meanwhile.
+    EmptiedLeftUnmarked,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.
     ClusterGivenUpBlindly,
 }

@@ -43,7 +43,7 @@ mod rmap {
 }
 mod reclaim {
     mod lazily_freed;
-    mod overcommit;
+    pub(crate) mod overcommit;
     mod shared;
     pub(crate) mod swap;
     mod swap_stress;
@@ -60,6 +60,7 @@ mod fault {
     mod userfault;
     mod userfault_objects;
     mod userfault_protect;
+    mod userfault_reclaim;
 }
 mod probe {
     mod injection_probes;

@@ -10,7 +10,7 @@
 //!
 //! *Writes*: the object's slot, the frame's descriptor, the count on which other threads park.
 //!
-//! *Models*: loom `object/swapped.rs`.
+//! *Models*: loom `fault/userfault.rs`, for a page that leaves while its handler brings it.
 
 use faultless_sync::atomic::Ordering;
 

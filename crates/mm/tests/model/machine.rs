@@ -161,6 +161,8 @@ pub struct Model {
     bus: AtomicU32,
     /// Whether the end of a userfaultfd has woken a fault.
     left_behind: std::sync::atomic::AtomicBool,
+    /// Whether it reclaims.
+    is_short: std::sync::atomic::AtomicBool,
     /// A futex-like queue for parked threads.
     queue: sync::Mutex<()>,
     woken: sync::Condvar,
@@ -246,6 +248,7 @@ impl Model {
             remote_flushes: std::sync::atomic::AtomicU64::new(0),
             bus: AtomicU32::new(0),
             left_behind: std::sync::atomic::AtomicBool::new(false),
+            is_short: std::sync::atomic::AtomicBool::new(false),
             queue: sync::Mutex::new(()),
             woken: sync::Condvar::new(),
             #[cfg(shuttle)]
@@ -264,6 +267,12 @@ impl Model {
     /// Whether a fault has waited until its handler was gone.
     pub fn has_left_behind(&self) -> bool {
         self.left_behind.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// From now on memory is short, so that it is reclaimed when the model asks for that.
+    pub fn be_short(&self) {
+        self.is_short
+            .store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Whether a TLB still maps a frame of the device.
@@ -362,9 +371,10 @@ fn index(frame: Frame) -> usize {
 }
 
 impl FrameSource for Model {
-    /// Always short, so that models can reclaim.
     fn missing(&self) -> u64 {
-        1
+        self.is_short
+            .load(std::sync::atomic::Ordering::Relaxed)
+            .into()
     }
 
     fn allocate(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {

@@ -73,8 +73,9 @@ impl World {
         &self.space
     }
 
-    /// Gives the machine a swap device with `slots` slots, which ends with the world.
+    /// Gives the machine a swap device with `slots` slots, which ends with the world. Memory is short from now on.
     pub fn swap(&self, slots: u64) -> &'static Store {
+        self.space.memory().machine().be_short();
         let store = Store::begin(self.space.memory(), slots);
         *self.store.lock().unwrap() = Some(store);
         store

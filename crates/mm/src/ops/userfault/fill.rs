@@ -40,9 +40,22 @@ pub struct Filled {
 /// Fills a page; the state has a frame for a table.
 type Fill<'f, M> = dyn FnMut(u64, &mut FaultState<M, ()>) -> Result<(), Errno> + 'f;
 
+/// How far a page has come that the object of a shared mapping gets.
+#[derive(Default)]
+struct ToObject {
+    /// The object has it.
+    is_added: bool,
+    /// It was swapped out before it could be mapped.
+    is_gone: bool,
+}
+
 /// Puts something into an entry that is empty, a marker, or poison.
 pub(super) type Put<'p> =
     dyn FnMut(&PteRef<'_>, &Attributes, &Section<'_>) -> Result<Result<(), Errno>, Retry> + 'p;
+
+/// The same, and says what became of an object's page.
+type PutOrGone<'p> =
+    dyn FnMut(&PteRef<'_>, &Attributes, &mut ToObject) -> Result<Result<(), Errno>, Retry> + 'p;
 
 impl<M: Machine> AddressSpace<M> {
     /// Fills `pages` with copies (`UFFDIO_COPY`), of which stores are reported if `protected`. `content` copies the
@@ -67,17 +80,10 @@ impl<M: Machine> AddressSpace<M> {
         self.fill_each(by, pages, &check, &mut |page, tables| {
             let frame = self.frame_to_fill(&mut new)?;
             content(page - pages.start, frame)?;
-            let mut is_added = false;
-            self.put(Page(page), tables, &mut |at, of, _| {
+            self.put_until_shown(Page(page), tables, &mut |at, of, to| {
                 check(of).map_err(|_| Retry::MappingChanged)?;
                 if of.backed.is_some() && of.flags.shared {
-                    return self.put_in_object(
-                        at,
-                        of,
-                        Page(page),
-                        (&mut new, &mut is_added),
-                        protected,
-                    );
+                    return self.put_in_object(at, of, Page(page), (&mut new, to), protected);
                 }
                 self.put_copy(at, Page(page), &mut new, protected).map(Ok)
             })
@@ -98,48 +104,71 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         self.fill_each(by, pages, &check, &mut |page, tables| {
-            loop {
-                self.bring_object_page_back(page)?;
-                let mut is_gone = false;
-                self.put(Page(page), tables, &mut |at, of, _| {
-                    check(of).map_err(|_| Retry::MappingChanged)?;
-                    let backed = of.backed.ok_or(Retry::MappingChanged)?;
-                    match backed.object().find(backed.index(page)) {
-                        Lookup::Page(found) => {
-                            self.show_for_handler(at, of, found, protected).map(Ok)
-                        }
-                        Lookup::Moving | Lookup::Filling => Err(Retry::PageChanged),
-                        Lookup::Swapped => {
-                            is_gone = true;
-                            Ok(Ok(()))
-                        }
-                        Lookup::Missing | Lookup::Beyond => Ok(Err(Errno::EFAULT)),
+            self.put_until_shown(Page(page), tables, &mut |at, of, to| {
+                check(of).map_err(|_| Retry::MappingChanged)?;
+                let backed = of.backed.ok_or(Retry::MappingChanged)?;
+                match backed.object().find(backed.index(page)) {
+                    Lookup::Page(found) => self.show_for_handler(at, of, found, protected).map(Ok),
+                    Lookup::Moving | Lookup::Filling => Err(Retry::PageChanged),
+                    Lookup::Swapped => {
+                        to.is_gone = true;
+                        Ok(Ok(()))
                     }
-                })?;
-                if !is_gone {
-                    return Ok(());
+                    Lookup::Missing | Lookup::Beyond => Ok(Err(Errno::EFAULT)),
                 }
-            }
+            })
         })
     }
 
-    /// Brings back the object's page at `page`, if it was swapped out. Waits for its device.
-    fn bring_object_page_back(&self, page: u64) -> Result<(), Errno> {
-        let swapped = {
-            let _section = self.memory().enter();
-            // SAFETY: in this section.
-            let mapping = unsafe { self.tree().find(page).word.mapping() };
-            let backed = mapping.and_then(|mapping| mapping.attributes().backed);
-            backed.and_then(|backed| {
-                let index = backed.index(page);
-                let is_swapped = matches!(backed.object().find(index), Lookup::Swapped);
-                is_swapped.then(|| (MemoryObject::of(self.memory(), backed.pointer()), index))
-            })
-        };
-        match swapped {
-            Some((store, index)) => store.fill(index).map(drop),
-            None => Ok(()),
+    /// As [`AddressSpace::put`]. A page of an object that was swapped out is brought back, and `put` called again.
+    fn put_until_shown(
+        &self,
+        page: Page,
+        tables: &mut FaultState<M, ()>,
+        put: &mut PutOrGone<'_>,
+    ) -> Result<(), Errno> {
+        let mut to = ToObject::default();
+        loop {
+            to.is_gone = false;
+            self.put(page, tables, &mut |at, of, _| put(at, of, &mut to))?;
+            if !to.is_gone {
+                return Ok(());
+            }
+            self.bring_object_page_back(page, tables)?;
         }
+    }
+
+    /// Brings back the object's page at `page`, if it was swapped out. Waits for its device.
+    fn bring_object_page_back(
+        &self,
+        page: Page,
+        tables: &mut FaultState<M, ()>,
+    ) -> Result<(), Errno> {
+        while let Some((store, index)) = self.swapped_object_page(page.0) {
+            match store.fill(index) {
+                Err(Errno::ENOMEM) => {
+                    // Nothing is held meanwhile, the object included.
+                    drop(store);
+                    let of = (page.address(), Access::Write);
+                    if self.wait_for(Blocker::Memory, of, tables).is_some() {
+                        return Err(Errno::ENOMEM);
+                    }
+                }
+                result => return result.map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the object and the index of the page at `page`, if that was swapped out.
+    fn swapped_object_page(&self, page: u64) -> Option<(MemoryObject<M>, u64)> {
+        let _section = self.memory().enter();
+        // SAFETY: in this section.
+        let mapping = unsafe { self.tree().find(page).word.mapping() }?;
+        let backed = mapping.attributes().backed?;
+        let index = backed.index(page);
+        let is_swapped = matches!(backed.object().find(index), Lookup::Swapped);
+        is_swapped.then(|| (MemoryObject::of(self.memory(), backed.pointer()), index))
     }
 
     /// Fills `pages` with the shared zero page (`UFFDIO_ZEROPAGE`).
@@ -149,17 +178,10 @@ impl<M: Machine> AddressSpace<M> {
     pub fn userfault_zero(&self, by: &Userfault<M>, pages: Pages) -> Filled {
         let mut new = FaultState::new(self.memory(), (), true);
         self.fill_each(by, pages, &|_| Ok(()), &mut |page, tables| {
-            let mut is_added = false;
-            self.put(Page(page), tables, &mut |at, of, _| {
+            self.put_until_shown(Page(page), tables, &mut |at, of, to| {
                 if of.backed.is_some() && of.flags.shared {
                     new.page()?;
-                    return self.put_in_object(
-                        at,
-                        of,
-                        Page(page),
-                        (&mut new, &mut is_added),
-                        false,
-                    );
+                    return self.put_in_object(at, of, Page(page), (&mut new, to), false);
                 }
                 self.map_zero_page::<()>(at).map(Ok)
             })
@@ -309,7 +331,7 @@ impl<M: Machine> AddressSpace<M> {
         at: &PteRef<'_>,
         of: &Attributes,
         page: Page,
-        (new, is_added): (&mut FaultState<M, ()>, &mut bool),
+        (new, to): (&mut FaultState<M, ()>, &mut ToObject),
         protected: bool,
     ) -> Result<Result<(), Errno>, Retry> {
         let backed = of.backed.as_ref().ok_or(Retry::MappingChanged)?;
@@ -317,7 +339,7 @@ impl<M: Machine> AddressSpace<M> {
         if object.is_device() {
             return Ok(Err(Errno::EINVAL));
         }
-        if !*is_added {
+        if !to.is_added {
             match object.find(index) {
                 Lookup::Beyond => return Ok(Err(Errno::EFAULT)),
                 Lookup::Missing if object.is_zeroes(index) => {}
@@ -333,14 +355,17 @@ impl<M: Machine> AddressSpace<M> {
                 Err(Errno::ENOMEM) => return Err(Retry::Wait(Blocker::Memory)),
                 Err(_) => return Ok(Err(Errno::ENOMEM)),
             }
-            *is_added = true;
+            to.is_added = true;
         }
         match object.find(index) {
             Lookup::Page(found) => self.show_for_handler(at, of, found, protected).map(Ok),
             // Moving to another frame, or truncated meanwhile.
             Lookup::Moving => Err(Retry::PageChanged),
-            // It has left again already: the fault brings it back.
-            Lookup::Swapped => Ok(Ok(())),
+            // It has left again already. A fault would bring it back, but not its protection.
+            Lookup::Swapped => {
+                to.is_gone = true;
+                Ok(Ok(()))
+            }
             _ => Ok(Err(Errno::EFAULT)),
         }
     }

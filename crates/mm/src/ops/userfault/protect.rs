@@ -2,7 +2,9 @@
 //!
 //! A protected page is mapped read-only, and its entry says that stores are reported. Entries that let stores
 //! through are claimed in place, lowered, flushed together, and only then released (rule R2): reads go on, and
-//! every store after the return is reported. Where there is no page, a marker says so, if that is asked for.
+//! every store after the return is reported. Where there is no page, a marker says so, if that is asked for. Reclaim
+//! holds no range, and may empty an entry meanwhile: entries are then visited one by one, and each that reads empty
+//! gets a marker, also after a wait for a claim.
 //!
 //! The end of the protection needs no flush. A page that is exclusive to its space becomes writable at once, and so
 //! does an object's page in a shared mapping, which is marked as dirty first.
@@ -11,10 +13,12 @@
 //!
 //! *Models*: loom `fault/userfault.rs`.
 
-use faultless_paging::{Access, ENTRIES, Gather, Page, Pages, Walk};
+use faultless_paging::{Access, ENTRIES, Entry, Gather, Link, Page, Pages, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
+use crate::base::frame_list::POLL_INTERVAL;
 use crate::base::machine::Machine;
 use crate::base::userfault::{Userfault, numbers as userfault};
 use crate::fault::PteRef;
@@ -56,6 +60,14 @@ impl Kept {
     }
 }
 
+/// What was done to the pages of a batch.
+struct Protected {
+    gather: Gather,
+    kept: Kept,
+    /// The page to go on from.
+    stop: u64,
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Lets stores to `pages` be reported (`protects`), or no longer.
     ///
@@ -91,6 +103,7 @@ impl<M: Machine> AddressSpace<M> {
 
     fn protect_part(&self, pages: Pages, of: &Attributes) -> Result<(), Errno> {
         let marks = of.backed.is_some() || of.handler.with_feature(userfault::WP_UNPOPULATED);
+        let mut prepared = FaultState::new(self.memory(), (), true);
         let mut at = match marks {
             true => pages.start,
             false => self.tables().first_table(pages.start, pages.end),
@@ -98,9 +111,9 @@ impl<M: Machine> AddressSpace<M> {
         while at < pages.end {
             let end = ((at + BATCH) & !(BATCH - 1)).min(pages.end);
             if marks {
-                self.mark_empty(Pages::new(at, end))?;
+                self.make_table_of(Page(at), &mut prepared)?;
             }
-            let stop = self.protect_batch(Pages::new(at, end));
+            let stop = self.protect_batch(Pages::new(at, end), marks);
             at = match marks {
                 true => stop,
                 false => self.tables().first_table(stop, pages.end),
@@ -112,106 +125,159 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Write-protects pages from the start of `pages` on, of one table. Returns the page to go on from.
-    fn protect_batch(&self, pages: Pages) -> u64 {
-        let format = Self::FORMAT;
-        let mut gather = Gather::new();
-        let mut kept = Kept::new(pages.start);
-        let mut stop = pages.end;
+    /// Write-protects pages from the start of `pages` on, of one table, and puts markers into its empty entries if
+    /// `marks`. Returns the page to go on from.
+    fn protect_batch(&self, pages: Pages, marks: bool) -> u64 {
+        let mut batch = Protected {
+            gather: Gather::new(),
+            kept: Kept::new(pages.start),
+            stop: pages.end,
+        };
         let txn = PteTxn::begin(self.machine());
         let section = self.memory().enter();
-        self.tables().for_each_entry(pages, &mut |entry, page| {
-            if page >= stop {
-                return;
-            }
-            let mut backoff = Backoff::new();
-            loop {
-                let value = entry.load();
-                if format.is_claimed(value) {
-                    if kept.any {
-                        // Never wait for a claim while holding one (rule R9).
-                        stop = page;
-                        return;
-                    }
-                    backoff.turn(self.machine());
-                    continue;
+        match marks {
+            true => self.protect_all(&txn, pages, &mut batch, &section),
+            false => self.tables().for_each_entry(pages, &mut |entry, page| {
+                if page < batch.stop {
+                    self.protect_entry(&txn, entry, page, None, &mut batch);
                 }
-                let is_swapped = self.tables().swap_of(value).is_some();
-                if format.reports_writes(value) || !format.has_page(value) && !is_swapped {
-                    return;
-                }
-                if !format.permits(value, Access::Write) {
-                    // This lowers nothing that hardware permits.
-                    if entry.replace(value, value | format.reports_writes).is_ok() {
-                        return;
-                    }
-                } else if let Ok(claim) = txn.claim_present(entry, value, || Ok(())) {
-                    let before = claim.keep(|value| format.reported(value));
-                    kept.add(page);
-                    return self.tables().gather(before, page, &mut gather);
-                }
-            }
-        });
-        if !mutant(Mutant::WatchedWithoutFlush) {
-            self.tables().flush(&mut gather);
+            }),
         }
-        if kept.any {
-            self.tables()
-                .for_each_entry(Pages::new(pages.start, stop), &mut |entry, page| {
-                    if kept.has(page) {
-                        entry.release_kept::<M::Format>();
-                    }
-                });
+        if !mutant(Mutant::WatchedWithoutFlush) {
+            self.tables().flush(&mut batch.gather);
+        }
+        if batch.kept.any {
+            let done = Pages::new(pages.start, batch.stop);
+            self.tables().for_each_entry(done, &mut |entry, page| {
+                if batch.kept.has(page) {
+                    entry.release_kept::<M::Format>();
+                }
+            });
         }
         drop(section);
         drop(txn);
-        stop
+        batch.stop
     }
 
-    /// Puts markers into those entries of `pages` that are empty.
-    fn mark_empty(&self, pages: Pages) -> Result<(), Errno> {
-        let mut prepared = FaultState::new(self.memory(), (), true);
+    /// Visits the empty entries of `pages`, too.
+    fn protect_all(
+        &self,
+        txn: &PteTxn<'_, M>,
+        pages: Pages,
+        batch: &mut Protected,
+        section: &Section<'_>,
+    ) {
+        for page in pages.start..pages.end {
+            let Walk::Leaf { entry, link, .. } = self.tables().descend(Page(page), section) else {
+                batch.stop = page;
+                return;
+            };
+            self.protect_entry(txn, entry, page, Some(&link), batch);
+            if batch.stop <= page {
+                return;
+            }
+            if page.is_multiple_of(POLL_INTERVAL) {
+                self.machine().poll();
+            }
+        }
+    }
+
+    /// Write-protects a page. `link`: an empty entry gets a marker, if its table stays. Ends the batch before the page
+    /// if that has to be tried again.
+    fn protect_entry(
+        &self,
+        txn: &PteTxn<'_, M>,
+        entry: &Entry,
+        page: u64,
+        link: Option<&Link<'_>>,
+        batch: &mut Protected,
+    ) {
+        let format = Self::FORMAT;
         let mut backoff = Backoff::new();
-        let mut at = pages.start;
-        while at < pages.end {
-            match self.mark(Page(at), &mut prepared) {
-                Ok(()) => {
-                    (at, backoff) = (at + 1, Backoff::new());
-                    self.machine().poll();
+        loop {
+            let value = entry.load();
+            if format.is_claimed(value) {
+                if batch.kept.any {
+                    // Never wait for a claim while holding one (rule R9).
+                    batch.stop = page;
+                    return;
                 }
+                backoff.turn(self.machine());
+                continue;
+            }
+            if value == 0 {
+                // Perhaps reclaim has emptied it just now.
+                let Some(link) = link else { return };
+                if mutant(Mutant::EmptiedLeftUnmarked) && backoff.turns() > 0 {
+                    return;
+                }
+                let is_linked = || match link.is_valid() {
+                    true => Ok(()),
+                    false => Err(Retry::TableChanged),
+                };
+                match txn.claim(entry, 0, is_linked) {
+                    Ok(claim) => return claim.publish(format.marker()),
+                    Err(Retry::TableChanged) => {
+                        batch.stop = page;
+                        return;
+                    }
+                    Err(_) => continue,
+                }
+            }
+            let is_swapped = self.tables().swap_of(value).is_some();
+            if format.reports_writes(value) || !format.has_page(value) && !is_swapped {
+                return;
+            }
+            if !format.permits(value, Access::Write) {
+                // This lowers nothing that hardware permits.
+                if entry.replace(value, value | format.reports_writes).is_ok() {
+                    return;
+                }
+            } else if let Ok(claim) = txn.claim_present(entry, value, || Ok(())) {
+                let before = claim.keep(|value| format.reported(value));
+                batch.kept.add(page);
+                return self.tables().gather(before, page, &mut batch.gather);
+            }
+        }
+    }
+
+    /// Makes the table that has the entry of a page, which is mapped.
+    fn make_table_of(&self, page: Page, prepared: &mut FaultState<M, ()>) -> Result<(), Errno> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_to_make_table_of(page, prepared) {
+                Ok(()) => return Ok(()),
                 Err(Retry::Wait(Blocker::Memory)) if !prepared.find_memory() => {
                     return Err(Errno::ENOMEM);
                 }
                 Err(_) => backoff.turn(self.machine()),
             }
         }
-        Ok(())
     }
 
-    fn mark(&self, page: Page, prepared: &mut FaultState<M, ()>) -> Result<(), Retry> {
+    fn try_to_make_table_of(
+        &self,
+        page: Page,
+        prepared: &mut FaultState<M, ()>,
+    ) -> Result<(), Retry> {
         let section = self.memory().enter();
         // The caller holds the range.
         let Some(vma) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
-            return Ok(());
+            return Err(Retry::MappingChanged);
         };
         loop {
-            let (entry, value, link, is_leaf) = match self.tables().descend(page, &section) {
-                Walk::Leaf { entry, value, link } => (entry, value, link, true),
-                Walk::Missing { entry, link, .. } => (entry, 0, link, false),
+            match self.tables().descend(page, &section) {
+                Walk::Leaf { .. } => return Ok(()),
+                Walk::Missing { entry, link, .. } => {
+                    let at = PteRef {
+                        entry,
+                        value: 0,
+                        link,
+                        vma: &vma,
+                    };
+                    self.install_table(&at, prepared)?;
+                }
                 Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged),
-            };
-            let vma = &vma;
-            let at = PteRef {
-                entry,
-                value,
-                link,
-                vma,
-            };
-            match is_leaf {
-                false => self.install_table(&at, prepared)?,
-                true if Self::FORMAT.is_claimed(value) => return Err(Retry::EntryClaimed),
-                true if value != 0 => return Ok(()),
-                true => return self.tables().transact(&at, || Ok(Self::FORMAT.marker())),
             }
         }
     }

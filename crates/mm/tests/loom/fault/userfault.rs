@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use crate::model::{Model, PAGE, Processor, RW, Space, World, explore};
-use faultless_mm::{Frame, Pages, Policy, Userfault, userfault};
+use faultless_mm::{
+    AgingMode, Frame, MemoryObject, Opened, Pages, Policy, Userfault, flags, userfault,
+};
 use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 7;
@@ -223,6 +225,84 @@ fn a_store_beside_a_move_stays() {
         let words = (world.cpu().load(0), world.cpu().load(PAGE));
         let is_sound = words == (Ok(NEW), Ok(0)) || words == (Ok(OLD), Ok(NEW));
         assert!(is_sound, "{words:?}");
+        end(world, to);
+    });
+}
+
+/// Reclaims, which takes a page that counts as unused.
+fn reclaim(space: &Space) {
+    space.memory().machine().be_short();
+    space.memory().machine().step();
+    space.memory().reclaim_some();
+}
+
+/// Maps an object of one page at page 0.
+fn map_object(world: &World) -> MemoryObject<Model> {
+    world.swap(2);
+    let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
+    let opened = Opened {
+        store: Ok(&store),
+        offset: 0,
+        file: 0,
+        writable: true,
+    };
+    let how = flags::SHARED | flags::FIXED;
+    let mapped = world.space().mmap_object(0, PAGE, RW, how, &opened);
+    assert_eq!(mapped, Ok(0));
+    store
+}
+
+/// CPU 0 protects a page of an object, which CPU 1 takes out.
+fn a_page_leaves_beside_its_protection() {
+    explore(Some(2), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = map_object(&world);
+        world.cpu().store_file(0, OLD).unwrap();
+        let to = registered(&world, 0, userfault::WRITE_PROTECT);
+        world.space().clear_accessed(AgingMode::All);
+        let sweep = world.run(1, |cpu| reclaim(cpu.space()));
+        world.space().userfault_protect(&to, page(0), true).unwrap();
+        let is_protected = world.space().page_state(0).reports_writes;
+        sweep.join().unwrap();
+        assert!(is_protected, "the page is not protected");
+        drop(store);
+        end(world, to);
+    });
+}
+
+#[test]
+fn protection_beside_reclaim() {
+    a_page_leaves_beside_its_protection();
+}
+
+#[test]
+#[should_panic(expected = "the page is not protected")]
+fn broken_emptied_left_unmarked() {
+    with_flaw(
+        Mutant::EmptiedLeftUnmarked,
+        a_page_leaves_beside_its_protection,
+    );
+}
+
+/// CPU 0 brings a protected page to an object, from which CPU 1 takes it out.
+#[test]
+fn a_protected_page_that_leaves_stays_protected() {
+    explore(Some(2), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = map_object(&world);
+        let modes = userfault::MISSING | userfault::WRITE_PROTECT;
+        let to = registered(&world, 0, modes);
+        let sweep = world.run(1, |cpu| {
+            // The first look marks a page that nothing maps as unused.
+            reclaim(cpu.space());
+            reclaim(cpu.space());
+        });
+        assert!(copy(world.space(), &to, NEW, true));
+        let is_protected = world.space().page_state(0).reports_writes;
+        sweep.join().unwrap();
+        assert!(is_protected, "the page is not protected");
+        assert_eq!(world.cpu().load_file(0), Ok(NEW));
+        drop(store);
         end(world, to);
     });
 }

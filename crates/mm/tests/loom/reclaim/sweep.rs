@@ -21,6 +21,7 @@ fn unused_page() -> std::sync::Arc<World> {
 }
 
 fn reclaim(space: &Space) -> bool {
+    space.memory().machine().be_short();
     space.memory().machine().step();
     space.memory().reclaim_some()
 }
