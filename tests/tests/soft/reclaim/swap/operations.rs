@@ -224,13 +224,13 @@ fn a_probe_stays_while_its_page_cannot_come_back() {
         page_out(space, 0, 8);
         assert_eq!(store.used(), 1);
         store.broken.store(1, Ordering::Relaxed);
-        let (probe, error) = probe.end().err().expect("the device fails");
+        let (probe, error) = probe.end().expect_err("the device fails");
         assert_eq!(error, Errno::EIO);
         store.broken.store(0, Ordering::Relaxed);
         memory.machine().fail_from(Some(0));
         let ended = probe.end();
         memory.machine().fail_from(None);
-        let (probe, error) = ended.err().expect("there is no memory");
+        let (probe, error) = ended.expect_err("there is no memory");
         assert_eq!(error, Errno::ENOMEM);
         // It is still known, for a trap there.
         assert_eq!(cpu.load_u8(AT + BYTE), Ok(0xcc));
