@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_mm::{Policy, userfault};
-use faultless_soft::SoftCpu;
+use faultless_soft::{SoftCpu, Trap};
 use faultless_tests::file_injection::{AT, File, OTHER, PAGE, SHARED};
 use faultless_tests::userfault::Handled;
 use faultless_tests::{available, verify_and_destroy};
@@ -44,6 +44,25 @@ fn a_store_after_the_protection_outlasts_reclaim() {
     }
 }
 
+/// Stores, perhaps after the other CPU has freed what it has taken out.
+fn store(cpu: &SoftCpu<'_>, at: u64, word: u64) {
+    loop {
+        match cpu.store(at, word) {
+            Err(Trap::OutOfMemory) => std::thread::yield_now(),
+            stored => return stored.unwrap(),
+        }
+    }
+}
+
+/// Says so when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Pages are protected, all of them, while another CPU takes them out.
 #[test]
 fn every_page_is_protected_beside_reclaim() {
@@ -60,6 +79,7 @@ fn every_page_is_protected_beside_reclaim() {
                 SoftCpu::attend(memory, 1, || memory.reclaim_some());
             }
         });
+        let _over = Over(&over);
         SoftCpu::run(&space, 0, |cpu| {
             let file = File::of_zeroes(cpu, PAGES);
             file.map(cpu, AT, PAGES, SHARED).unwrap();
@@ -78,9 +98,9 @@ fn every_page_is_protected_beside_reclaim() {
             handled.register(AT, all, userfault::WRITE_PROTECT).unwrap();
             for round in 0..ROUNDS {
                 for page in round * PAGES..(round + 1) * PAGES {
-                    cpu.store(OTHER + page % FRAMES * PAGE, page).unwrap();
+                    store(cpu, OTHER + page % FRAMES * PAGE, page);
                 }
-                (0..PAGES).for_each(|page| cpu.store(AT + page * PAGE, page).unwrap());
+                (0..PAGES).for_each(|page| store(cpu, AT + page * PAGE, page));
                 handled.protect(AT, all, true).unwrap();
                 let is_protected = |page| space.page_state(AT + page * PAGE).reports_writes;
                 let of_round = (0..PAGES).filter(|&page| !is_protected(page)).count();
@@ -89,7 +109,6 @@ fn every_page_is_protected_beside_reclaim() {
             }
             space.close_userfault(&handled.to);
             space.munmap(AT, all).unwrap();
-            over.store(true, Ordering::Relaxed);
         });
     });
     verify_and_destroy(space, before);
