@@ -167,6 +167,14 @@ pub const BENCHES: &[Bench] = &[
         take: soft::exclusive_80gb_held,
     },
     Bench {
+        name: "reclaim_stall_p99_fault",
+        unit: "ratio",
+        better: Lower,
+        group: Soft,
+        about: "99th percentile of a fault while another CPU writes through 1.5 times the memory, against while it writes fresh pages",
+        take: soft::reclaim_stall_p99_fault,
+    },
+    Bench {
         name: "munmap_disjoint_waits",
         unit: "waits",
         better: Lower,

@@ -5,6 +5,7 @@
 //! * `change`: unmapping, protecting, mapping.
 //! * `host`: the cost of a cold load on this host.
 //! * `policies`: one policy against another, and one mapping against two spaces.
+//! * `reclaim`: what reclaim delays.
 //! * `unmapping`: what a large `munmap` delays.
 //! * `flush`: the cost of a TLB flush, by pages and as a whole.
 //! * `churn`: mapping and unmapping a few pages, in one thread and in two.
@@ -17,6 +18,7 @@ mod flush;
 mod host;
 mod limit;
 mod policies;
+mod reclaim;
 mod scaling;
 mod unmapping;
 
@@ -37,6 +39,7 @@ pub use policies::{
     one_mapping_vs_two_spaces_classic, one_mapping_vs_two_spaces_speculative,
     one_mapping_vs_two_spaces_vma_lock, speculative_vs_classic_1t,
 };
+pub use reclaim::reclaim_stall_p99_fault;
 pub use scaling::{churn_all_cpus_classic, churn_all_cpus_speculative, churn_all_cpus_vma_lock};
 pub use unmapping::{
     disjoint_waits, exclusive_8gb, exclusive_80gb, exclusive_80gb_downgraded, exclusive_80gb_held,

@@ -10,7 +10,7 @@
 //!
 //! *Writes*: the object's slot, the frame's descriptor, the count on which other threads park.
 //!
-//! *Models*: loom `fault/userfault.rs`, for a page that leaves while its handler brings it.
+//! *Models*: loom `object/swapped.rs`, `fault/userfault.rs`.
 
 use faultless_sync::atomic::Ordering;
 

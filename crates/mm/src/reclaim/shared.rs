@@ -12,7 +12,7 @@
 //!
 //! *Writes*: the entries, the object's slot, the frame's descriptor, the spaces' page counts on this CPU's line.
 //!
-//! *Models*: loom `fault/userfault.rs`, for a page of an object beside its protection.
+//! *Models*: loom `reclaim/shared.rs`, `object/swapped.rs`, `fault/userfault.rs`.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, SwapEntry, Value};
