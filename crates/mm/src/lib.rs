@@ -17,7 +17,9 @@
 //!     match space.fault(address, access) {
 //!         Outcome::Resolved => Ok(()),
 //!         Outcome::Segv(_) => Err("SIGSEGV"),
-//!         Outcome::Bus => Err("SIGBUS"),
+//!         Outcome::Bus | Outcome::Poisoned => Err("SIGBUS"),
+//!         // The handler of a userfaultfd was waited for in vain.
+//!         Outcome::Interrupted => Ok(()),
 //!         Outcome::OutOfMemory => Err("SIGKILL"),
 //!     }
 //! }

@@ -55,12 +55,16 @@ fn in_background(memory: &'static SoftMemory, stop: &AtomicBool) {
 fn with_background(memory: &'static SoftMemory, work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| in_background(memory, &stop));
+        let reclaiming = scope.spawn(|| in_background(memory, &stop));
         work();
         stop.store(true, Ordering::Relaxed);
         let word = memory.machine().allocator().shortage();
-        word.store(1, Ordering::Relaxed);
-        memory.machine().wake(word, 1);
+        // Again and again: the thread may be about to clear the word.
+        while !reclaiming.is_finished() {
+            word.store(1, Ordering::Relaxed);
+            memory.machine().wake(word, 1);
+            std::thread::yield_now();
+        }
     });
 }
 

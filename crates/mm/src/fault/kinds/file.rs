@@ -146,6 +146,9 @@ impl<M: Machine> AddressSpace<M> {
             // As in `show_file_page`.
             kind = RssKind::of(self.machine().frames().descriptor(found.frame));
             let write = attributes.flags.shared && protection.write;
+            if write && !protected {
+                self.machine().frames().descriptor(found.frame).mark_dirty();
+            }
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, true);
             let leaf = match protected {
                 true => Self::FORMAT.reported(leaf),

@@ -37,8 +37,10 @@ impl Forest {
     pub fn of<const CPUS: usize>() -> Arc<Self> {
         crate::model::set_cpu(0);
         // Leaked: small, once in each execution.
-        let per_cpu = Box::leak(Box::new([(); CPUS].map(|()| PerCpu::new())));
-        let participants = Box::leak(Box::new([(); CPUS].map(|()| Participant::new())));
+        // One by one: a model's stack is small.
+        let per_cpu = (0..CPUS).map(|_| PerCpu::new()).collect::<Vec<_>>().leak();
+        let participants = (0..CPUS).map(|_| Participant::new());
+        let participants = participants.collect::<Vec<_>>().leak();
         let memory = Memory::new(Model::new(12, CPUS), per_cpu, participants);
         let memory: &'static Memory<Model> = Box::leak(Box::new(memory));
         let attributes = Attributes {
