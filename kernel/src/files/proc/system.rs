@@ -221,7 +221,7 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("SUnreclaim:", heap.used.div_ceil(1024)),
         ("KernelStack:", stacks::size() >> 10),
         // Only shown: Linux's overcommit heuristic ignores it (`vm.overcommit_ratio`).
-        ("CommitLimit:", total / 2 / 1024),
+        ("CommitLimit:", (total / 2 + swap_total) / 1024),
         ("Committed_AS:", memory::committed() * 4),
     ] {
         text.line(format_args!("{name:15} {amount:8} kB"))?;
