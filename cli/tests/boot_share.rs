@@ -55,6 +55,13 @@ impl Row {
         self
     }
 
+    /// Gives the machine so much memory.
+    fn with_memory(mut self, size: &str) -> Self {
+        self.options
+            .extend(["--memory".to_owned(), size.to_owned()]);
+        self
+    }
+
     fn that_exits_with(mut self, exit: i32) -> Self {
         self.exit = exit;
         self
@@ -204,7 +211,7 @@ const SUITE: [(&str, &str); 36] = [
     ("forceswap_64", "forceswap {cpus} 20 64"),
     ("forceswap_ram_1", "forceswap {cpus} 500 1"),
     ("forceswap_ram_64", "forceswap {cpus} 20 64"),
-    ("overcommitted_random", "overcommit 300 2000"),
+    ("overcommitted_random", "overcommit 120 2000"),
 ];
 
 #[test]
@@ -227,7 +234,7 @@ fn the_suite_and_guard() {
         match words[0] {
             "forceswap" if name.contains("_ram_") => Row::new(name, &words).with_swap("64M:ram"),
             "forceswap" => Row::new(name, &words).with_swap("64M"),
-            "overcommit" => Row::new(name, &words).with_swap("256M"),
+            "overcommit" => Row::new(name, &words).with_swap("128M").with_memory("96M"),
             _ => Row::new(name, &words),
         }
     };
