@@ -174,10 +174,11 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().transact(at, || {
             self.count_page(cache, found)?;
             // After publication the page may go, and its frame may be reused.
-            kind = RssKind::of(self.machine().frames().descriptor(found.frame));
+            let descriptor = self.machine().frames().descriptor(found.frame);
+            kind = RssKind::of(descriptor);
             let write = stores && protection.write;
             if write {
-                self.machine().frames().descriptor(found.frame).mark_dirty();
+                descriptor.mark_dirty();
             }
             let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
