@@ -3,7 +3,7 @@
 //! * The source of frames says how many are missing ([`FrameSource::missing`]). A thread of the port calls
 //!   [`Memory::reclaim_in_background`] when the source wakes it, and frees so many (Linux: `kswapd`).
 //! * A fault that finds no frame frees a batch itself, with nothing held, and tries again (*direct reclaim*). It fails
-//!   only when several rounds of the sweep have freed nothing.
+//!   only when several rounds of the sweep have freed less than half of a batch, on all CPUs together.
 //! * Pages of files and of address spaces are swept in turn. Without a free slot only files are.
 //!
 //! *Writes*: what the sweep and page-out write; this CPU's counters.
@@ -87,7 +87,7 @@ impl<M: Machine> Memory<M> {
         freed >= RECLAIMED_LEAST
     }
 
-    /// Whether memory is reclaimed at all.
+    /// Whether the source misses frames.
     pub(crate) fn is_reclaiming(&self) -> bool {
         self.machine().frames().missing() > 0
     }

@@ -15,7 +15,7 @@
 //! * A pinned page is neither marked nor reclaimed: a write through the pin bypasses the entry. The entry's bit
 //!   was set when the pin was made, and has to stay.
 //! * A fault or a pin of the same address space that finds no frame reclaims, and so can the port
-//!   ([`AddressSpace::take_lazyfree`]). Nothing else reclaims yet.
+//!   ([`AddressSpace::take_lazyfree`]). So does the sweep, where a swap device is in use ([`crate::reclaim::sweep`]).
 //!
 //! *Writes*: the entries; the descriptors of reclaimed pages; `Mappings::notes`.
 //!

@@ -42,7 +42,7 @@ use crate::tune::{SWEPT_AT_ONCE, SWEPT_PARTS};
 pub(crate) enum Taken {
     /// Those that were not used for a generation.
     Unused,
-    /// Those of one space too that are in use, because all are: before memory counts as exhausted.
+    /// Also those in use that one entry shows, because all are in use: before memory counts as exhausted.
     Any,
 }
 
