@@ -30,6 +30,22 @@ pub trait GuestMachine: Machine {
     fn flush_guest(&self, tag: u64);
 }
 
+/// A pointer that keeps an address space in existence: `Arc<OwnedSpace<M>>`, or the like.
+pub trait HostSpace<M: Machine>: Send + Sync + 'static {
+    /// Returns the address space.
+    fn space(&self) -> &AddressSpace<M>;
+}
+
+impl<M: Machine, P> HostSpace<M> for P
+where
+    P: Deref<Target: AsRef<AddressSpace<M>>> + Send + Sync + 'static,
+{
+    #[inline]
+    fn space(&self) -> &AddressSpace<M> {
+        (**self).as_ref()
+    }
+}
+
 /// How a guest's memory works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -47,7 +63,7 @@ impl Default for Options {
 }
 
 /// A guest: memory slots over an address space, and second-level page tables.
-pub struct Guest<M: GuestMachine, S: AsRef<AddressSpace<M>>> {
+pub struct Guest<M: GuestMachine, S: HostSpace<M>> {
     pub(crate) memory: &'static Memory<M>,
     space: S,
     /// The frame that holds this.
@@ -63,16 +79,16 @@ pub struct Guest<M: GuestMachine, S: AsRef<AddressSpace<M>>> {
 }
 
 /// A guest that the caller owns. Only [`OwnedGuest::destroy`] frees it: if this is dropped, its frames are lost.
-pub struct OwnedGuest<M: GuestMachine, S: AsRef<AddressSpace<M>>> {
+pub struct OwnedGuest<M: GuestMachine, S: HostSpace<M>> {
     guest: NonNull<Guest<M, S>>,
 }
 
 // SAFETY: a guest is shared through atomics and locks.
-unsafe impl<M: GuestMachine, S: AsRef<AddressSpace<M>> + Send + Sync> Send for OwnedGuest<M, S> {}
+unsafe impl<M: GuestMachine, S: HostSpace<M>> Send for OwnedGuest<M, S> {}
 // SAFETY: as above.
-unsafe impl<M: GuestMachine, S: AsRef<AddressSpace<M>> + Send + Sync> Sync for OwnedGuest<M, S> {}
+unsafe impl<M: GuestMachine, S: HostSpace<M>> Sync for OwnedGuest<M, S> {}
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Deref for OwnedGuest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Deref for OwnedGuest<M, S> {
     type Target = Guest<M, S>;
 
     #[inline]
@@ -82,14 +98,14 @@ impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Deref for OwnedGuest<M, S> {
     }
 }
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>> + Send + Sync + 'static> OwnedGuest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
     /// Makes a guest without slots over an address space. `tag` is for [`GuestMachine::flush_guest`].
     ///
     /// # Errors
     /// [`NoMemory`]; nothing is allocated then.
     pub fn new(space: S, tag: u64, options: Options) -> Result<Self, NoMemory> {
         const { assert!(size_of::<Guest<M, S>>() <= PAGE_SIZE as usize) };
-        let memory = space.as_ref().memory();
+        let memory = space.space().memory();
         let mut frames = [Frame(0); 3];
         for number in 0..frames.len() {
             frames[number] = memory.allocate_table().inspect_err(|_| {
@@ -138,7 +154,7 @@ impl<M: GuestMachine, S: AsRef<AddressSpace<M>> + Send + Sync + 'static> OwnedGu
 }
 
 /// Called when the host has changed pages.
-fn changed<M: GuestMachine, S: AsRef<AddressSpace<M>>>(
+fn changed<M: GuestMachine, S: HostSpace<M>>(
     guest: NonNull<()>,
     host: &HostPages<'_, M>,
     pages: Pages,
@@ -148,7 +164,7 @@ fn changed<M: GuestMachine, S: AsRef<AddressSpace<M>>>(
     guest.follow(host, pages);
 }
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub(crate) const FORMAT: Format = M::SecondLevel::FORMAT;
 
     #[inline]
@@ -159,7 +175,7 @@ impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
     /// Returns the address space that has the guest's memory.
     #[inline]
     pub fn space(&self) -> &AddressSpace<M> {
-        self.space.as_ref()
+        self.space.space()
     }
 
     /// Returns the root of the second-level tables.

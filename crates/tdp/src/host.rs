@@ -11,14 +11,14 @@
 //!
 //! *Models*: loom `guests.rs`.
 
-use faultless_mm::{AddressSpace, HostPages};
+use faultless_mm::HostPages;
 use faultless_paging::{Page, Pages};
 
 use crate::format::SecondLevel;
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::log::bitmap;
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Zaps or lowers what the host's entries no longer show. The caller is in a section.
     pub(crate) fn follow(&self, host: &HostPages<'_, M>, pages: Pages) {
         let mut has_changed = false;

@@ -34,5 +34,5 @@ mod tables;
 
 pub use fault::{GuestOutcome, Repair};
 pub use format::{Ept, Npt, SecondLevel, Stage2};
-pub use guest::{Guest, GuestMachine, Options, OwnedGuest};
+pub use guest::{Guest, GuestMachine, HostSpace, Options, OwnedGuest};
 pub use slots::slot::{Slot, SlotFlags};

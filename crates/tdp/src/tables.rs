@@ -7,7 +7,7 @@
 //!
 //! *Models*: loom `guests.rs`.
 
-use faultless_mm::{AddressSpace, NoMemory};
+use faultless_mm::NoMemory;
 use faultless_paging::{
     ENTRIES, Entry, Frame, Gather, LEVELS, Link, Page, Pages, Table, Value, Walk, free, walk,
 };
@@ -15,7 +15,7 @@ use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, cond_resched, fence_after_rmw};
 
 use crate::format::SecondLevel;
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::log::bitmap;
 use crate::slots::slot::SlotBody;
 
@@ -63,7 +63,7 @@ impl<M: GuestMachine> Drop for InterruptsOff<'_, M> {
     }
 }
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Walks to the entry of a page.
     #[inline]
     pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {

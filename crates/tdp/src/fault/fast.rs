@@ -12,14 +12,13 @@
 //!
 //! *Models*: loom `guests.rs`.
 
-use faultless_mm::AddressSpace;
 use faultless_paging::{Access, Page, Walk};
 
 use crate::fault::Repair;
 use crate::format::SecondLevel;
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Repairs the entry of a page. `None` if it takes more than what the entry says.
     #[inline]
     pub(crate) fn repair(&self, page: Page, access: Access) -> Option<Repair> {

@@ -13,16 +13,15 @@
 //!
 //! *Models*: loom `guests.rs`.
 
-use faultless_mm::AddressSpace;
 use faultless_paging::{Access, Page};
 use faultless_sync::atomic::Ordering;
 
 use crate::fault::{GuestOutcome, Repair};
 use crate::format::SecondLevel;
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::tables::{Again, InterruptsOff, Place};
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes one try.
     #[inline]
     pub(crate) fn map(&self, page: Page, access: Access) -> Result<GuestOutcome, Again> {

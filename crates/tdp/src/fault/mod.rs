@@ -8,12 +8,12 @@
 mod fast;
 mod map;
 
-use faultless_mm::{AddressSpace, Outcome};
+use faultless_mm::Outcome;
 use faultless_paging::{Access, PAGE_SIZE, Page};
 use faultless_sync::Backoff;
 use faultless_trace::Counter;
 
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::tables::Again;
 
 /// Guest-physical pages that four levels of tables reach.
@@ -41,7 +41,7 @@ pub enum Repair {
     Mapped,
 }
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Resolves a guest's fault at a guest-physical address. With no lock held, outside sections, in the thread of a vCPU,
     /// whose own address space may be any.
     #[inline]

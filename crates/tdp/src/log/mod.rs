@@ -13,14 +13,14 @@
 
 pub(crate) mod bitmap;
 
-use faultless_mm::{AddressSpace, Errno};
+use faultless_mm::Errno;
 use faultless_paging::Pages;
 
 use crate::format::SecondLevel;
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::slots::slot::SlotBody;
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Calls `give` with each word of a slot's log, in order: bit `b` of word `w` is page `64 * w + b` of the slot. With
     /// `clears`, the pages are clean from then on, as seen once this returns.
     ///

@@ -12,11 +12,10 @@
 pub(crate) mod set;
 pub(crate) mod slot;
 
-use faultless_mm::AddressSpace;
 use faultless_paging::Frame;
 use faultless_sync::atomic::Ordering;
 
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::slots::slot::SlotBody;
 
 /// The largest number of slots.
@@ -69,7 +68,7 @@ impl<'s, M: GuestMachine> Slots<'s, M> {
     }
 }
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Returns the slots as they are now. The caller is in a section, or excludes changes, during `'s`.
     #[inline]
     pub(crate) fn slots_now<'s>(&'s self) -> Slots<'s, M> {

@@ -8,11 +8,11 @@
 
 use core::ptr;
 
-use faultless_mm::{AddressSpace, Errno};
+use faultless_mm::Errno;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::guest::{Guest, GuestMachine};
+use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::log::bitmap;
 use crate::slots::slot::{LOG_WORDS, Slot, SlotBody, SlotFlags};
 use crate::slots::{MOST_SLOTS, Slots, Snapshot};
@@ -20,7 +20,7 @@ use crate::slots::{MOST_SLOTS, Slots, Snapshot};
 /// The largest number of pages of a slot (Linux: `KVM_MEM_MAX_NR_PAGES`).
 const MOST_PAGES: u64 = (1 << 31) - 1;
 
-impl<M: GuestMachine, S: AsRef<AddressSpace<M>>> Guest<M, S> {
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes a slot, or changes the one with this number: its address, whether it is logged, or, with size 0, its existence.
     ///
     /// # Errors
