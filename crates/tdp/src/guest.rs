@@ -17,6 +17,7 @@ use faultless_sync::atomic::AtomicU64;
 use faultless_sync::{Padded, RwLock};
 
 use crate::format::SecondLevel;
+use crate::slots::Snapshot;
 
 /// A machine that runs guests.
 pub trait GuestMachine: Machine {
@@ -114,8 +115,9 @@ impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
                     .for_each(|&frame| memory.retire_table(frame));
             })?;
         }
-        // A zeroed frame is a snapshot without slots.
         let [frame, root, slots] = frames;
+        // SAFETY: a zeroed frame that only this function uses.
+        unsafe { Snapshot::begin(memory.machine(), slots) };
         let guest = memory.machine().pointer(frame).cast::<Guest<M, S>>();
         let content = Guest {
             memory,

@@ -13,6 +13,7 @@
 
 use faultless_mm::HostPages;
 use faultless_paging::{Page, Pages};
+use faultless_sync::{Mutant, mutant};
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
@@ -41,7 +42,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                         _ => 0,
                     };
                     // The bit first: no moment at which the page is not dirty.
-                    if is_logged && M::SecondLevel::is_written(value) {
+                    if is_logged
+                        && !mutant(Mutant::ZappedNotLogged)
+                        && M::SecondLevel::is_written(value)
+                    {
                         bitmap::set(self.machine(), slot, page - slot.pages.start);
                     }
                     Some(new)

@@ -25,7 +25,7 @@ use core::ptr::NonNull;
 use faultless_paging::{Access, Frame, Gather, Page, Pages, Walk};
 use faultless_sync::atomic::{AtomicU64, Ordering};
 use faultless_sync::reclaim::Section;
-use faultless_sync::{SpinLock, fence_after_rmw};
+use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
 
 use crate::base::machine::Machine;
 use crate::table::Tables;
@@ -119,7 +119,7 @@ impl<M: Machine> Tables<M> {
         // comes after the guest is in the list.
         fence_after_rmw();
         let first = self.guests.first.load(Ordering::Acquire);
-        if first != 0 && !gather.is_empty() {
+        if first != 0 && !gather.is_empty() && !mutant(Mutant::GuestsNotTold) {
             self.tell_from(gather.pages());
         }
     }

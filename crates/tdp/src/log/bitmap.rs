@@ -97,8 +97,8 @@ pub(crate) fn word<'s, M: GuestMachine>(
         let list = unsafe { Table::at(machine, Frame(frame)) };
         frame = list.entries()[number % ENTRIES].load();
     }
-    // SAFETY: as above.
     (frame != 0).then(|| {
+        // SAFETY: as above.
         let words = unsafe { Table::at(machine, Frame(frame)) };
         &words.entries()[(first % PER_FRAME / 64) as usize]
     })

@@ -15,6 +15,7 @@ pub(crate) mod bitmap;
 
 use faultless_mm::Errno;
 use faultless_paging::Pages;
+use faultless_sync::{Mutant, mutant};
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
@@ -48,7 +49,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 break;
             }
         }
-        if has_cleared {
+        if has_cleared && !mutant(Mutant::LogClearedWithoutFlush) {
             self.flush();
         }
         result
@@ -94,7 +95,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 }
             }
         }
-        if has_cleared {
+        if has_cleared && !mutant(Mutant::LogClearedWithoutFlush) {
             self.flush();
         }
         result

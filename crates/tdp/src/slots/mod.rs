@@ -29,6 +29,24 @@ pub(crate) struct Snapshot {
     frames: [u64; MOST_SLOTS],
 }
 
+impl Snapshot {
+    /// Makes an empty snapshot in a frame.
+    ///
+    /// # Safety
+    /// Only the caller uses the frame, during `'a`.
+    pub(crate) unsafe fn begin<'a, M: GuestMachine>(machine: &M, frame: Frame) -> &'a mut Self {
+        let place = machine.pointer(frame).cast::<Self>();
+        // SAFETY: the caller's promise; a frame is large enough and aligned.
+        unsafe {
+            (&raw mut (*place.as_ptr()).count).write(0);
+            &mut *place.as_ptr()
+        }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Snapshot>() <= faultless_paging::PAGE_SIZE as usize);
+
 /// A snapshot that was found in a section.
 pub(crate) struct Slots<'s, M: GuestMachine> {
     machine: &'s M,

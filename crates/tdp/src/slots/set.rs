@@ -139,10 +139,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             return Err(Errno::EINVAL);
         }
         let frame = self.memory.allocate_table().inspect_err(|_| drop_new())?;
-        let place = self.machine().pointer(frame).cast::<Snapshot>();
-        // SAFETY: a zeroed frame that only this function uses: an empty snapshot.
-        let snapshot = unsafe { &mut *place.as_ptr() };
-        snapshot.count = 0;
+        // SAFETY: a zeroed frame that only this function uses.
+        let snapshot = unsafe { Snapshot::begin(self.machine(), frame) };
         let mut push = |frame: u64| {
             snapshot.frames[snapshot.count] = frame;
             snapshot.count += 1;
