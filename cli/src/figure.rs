@@ -2,6 +2,9 @@
 //!
 //! Known lines: `N records/s` (ebizzy), `average:N` (page_fault1) and `N ns/op` (the workloads that
 //! repeat one operation). The last one counts.
+//!
+//! A program may also print the time of each of several steps: `NAME N ns/page`, as `kvm_cost` does, or `NAME: Ns`, as
+//! Linux's own KVM tests do.
 
 use serde::Serialize;
 
@@ -17,11 +20,29 @@ pub struct Figure {
     pub value: f64,
 }
 
+/// The time of a step of a program.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// What the program calls it; a number follows if it has several of the same name.
+    pub name: String,
+    /// Nanoseconds, for a page or for the whole step.
+    pub nanoseconds: f64,
+}
+
+/// The figures in a program's output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// The last one of the whole program.
+    pub figure: Option<Figure>,
+    /// Those of its steps, in order.
+    pub steps: Vec<Step>,
+}
+
 /// Reads output piece by piece.
 #[derive(Debug, Default)]
 pub struct FigureFinder {
     line: Vec<u8>,
-    found: Option<Figure>,
+    found: Figures,
 }
 
 impl Figure {
@@ -53,22 +74,30 @@ impl FigureFinder {
         }
     }
 
-    /// The figure, once all output has been read.
-    pub fn finish(mut self) -> Option<Figure> {
+    /// The figures, once all output has been read.
+    pub fn finish(mut self) -> Figures {
         self.end_of_line();
         self.found
     }
 
     fn end_of_line(&mut self) {
-        if let Some(figure) = std::str::from_utf8(&self.line).ok().and_then(parse) {
-            self.found = Some(figure);
+        let line = std::str::from_utf8(&self.line).unwrap_or_default().trim();
+        if let Some(figure) = parse(line) {
+            self.found.figure = Some(figure);
+        } else if let Some((name, nanoseconds)) = parse_step(line) {
+            let steps = &mut self.found.steps;
+            let same = |step: &&Step| step.name.split(" #").next() == Some(name);
+            let name = match steps.iter().filter(same).count() {
+                0 => name.to_owned(),
+                earlier => format!("{name} #{}", earlier + 1),
+            };
+            steps.push(Step { name, nanoseconds });
         }
         self.line.clear();
     }
 }
 
 fn parse(line: &str) -> Option<Figure> {
-    let line = line.trim();
     if let Some(number) = line.strip_suffix(" records/s") {
         return Some(Figure {
             name: "records/s",
@@ -88,9 +117,23 @@ fn parse(line: &str) -> Option<Figure> {
     })
 }
 
+/// The name and the time of a step.
+fn parse_step(line: &str) -> Option<(&str, f64)> {
+    let is_name = |name: &str| name.starts_with(|first: char| first.is_ascii_alphabetic());
+    // Counts may follow.
+    if let Some((before, _)) = line.split_once(" ns/page") {
+        let (name, number) = before.rsplit_once(' ')?;
+        let name = name.trim();
+        return is_name(name).then_some((name, number.parse().ok()?));
+    }
+    let (name, seconds) = line.strip_suffix('s')?.rsplit_once(": ")?;
+    let seconds: f64 = seconds.contains('.').then(|| seconds.parse().ok())??;
+    is_name(name).then_some((name, seconds * 1e9))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Figure, FigureFinder};
+    use super::{Figure, FigureFinder, Step};
 
     #[test]
     fn only_a_rate_says_how_many_there_were() {
@@ -106,7 +149,29 @@ mod tests {
         pieces
             .iter()
             .for_each(|piece| finder.feed(piece.as_bytes()));
-        finder.finish()
+        finder.finish().figure
+    }
+
+    #[test]
+    fn finds_the_steps_of_a_program() {
+        let mut finder = FigureFinder::default();
+        finder.feed(b"an entry and exit                              2985.0 ns/page\n");
+        finder.feed(b"clear dirty log (write-protects)    177.1 ns/page  pf_taken 3\n");
+        finder.feed(b"an entry and exit                              2984.0 ns/page\n");
+        finder.feed(b"  12 of 16384 pages were dirty\nPopulate memory time: 0.500000000s\n");
+        finder.feed(b"guest physical test memory: [0x7fc0000000, 0x7fffffd000)\nTesting: Xs\n");
+        let figures = finder.finish();
+        let step = |name: &str, nanoseconds| Step {
+            name: name.to_owned(),
+            nanoseconds,
+        };
+        let expected = [
+            step("an entry and exit", 2985.0),
+            step("clear dirty log (write-protects)", 177.1),
+            step("an entry and exit #2", 2984.0),
+            step("Populate memory time", 5e8),
+        ];
+        assert_eq!((figures.figure, figures.steps), (None, expected.to_vec()));
     }
 
     #[test]

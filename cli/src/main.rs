@@ -17,6 +17,7 @@ mod elf_check;
 mod figure;
 mod fuzz;
 mod interrupt;
+mod kvm;
 mod latencies;
 mod machine;
 mod paths;

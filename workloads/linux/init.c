@@ -47,6 +47,7 @@ static struct {
     char *argv[MOST_WORDS + 1];
     char *env[MOST_WORDS + 1];
     char *swap; // or NULL
+    char *kvm; // or NULL: the parameters of its module
 } run;
 
 // Linux's counters for the whole machine.
@@ -144,6 +145,8 @@ static void set_field(char *field, size_t *arguments, size_t *variables)
         run.env[(*variables)++] = field + 4;
     } else if (strncmp(field, "swap=", 5) == 0) {
         run.swap = field + 5;
+    } else if (strncmp(field, "kvm-linux=", 10) == 0) {
+        run.kvm = field + 10;
     }
 }
 
@@ -323,6 +326,8 @@ int main(void)
         give_up("huge pages are not off");
     choose_page_lists();
     read_run_file();
+    if (run.swap != NULL || run.kvm != NULL)
+        load_modules(run.swap == NULL ? 0 : swap_bytes(run.swap), run.kvm);
     if (run.swap != NULL)
         set_up_swap(run.swap);
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)

@@ -53,7 +53,8 @@ static void load_module(const char *name, const char *parameters)
     close(file);
 }
 
-static void load_modules(uint64_t bytes)
+// `kvm`: the parameters of that module, or NULL.
+static void load_modules(uint64_t bytes, const char *kvm)
 {
     struct dirent **names;
     int count = scandir(MODULES, &names, NULL, alphasort);
@@ -61,7 +62,7 @@ static void load_modules(uint64_t bytes)
     if (count < 0)
         give_up("cannot list the modules");
     for (int i = 0; i < count; i++) {
-        char parameters[64] = "";
+        char parameters[256] = "";
 
         if (names[i]->d_name[0] == '.')
             continue;
@@ -69,6 +70,8 @@ static void load_modules(uint64_t bytes)
         if (strstr(names[i]->d_name, "brd") != NULL)
             snprintf(parameters, sizeof parameters, "rd_nr=1 rd_size=%ju",
                      (uintmax_t)(bytes / 1024));
+        if (kvm != NULL && strstr(names[i]->d_name, "-kvm.") != NULL)
+            snprintf(parameters, sizeof parameters, "%s", kvm);
         load_module(names[i]->d_name, parameters);
     }
 }
@@ -94,18 +97,24 @@ static void wait_for_disk(const char *device)
         usleep(10000);
 }
 
+static uint64_t swap_bytes(const char *swap)
+{
+    const char *colon = strchr(swap, ':');
+
+    return colon == NULL ? 0 : strtoull(colon + 1, NULL, 10);
+}
+
 // `swap` is KIND:BYTES, in which KIND is `zram`, `ram` or `disk`. A disk has its header.
 static void set_up_swap(const char *swap)
 {
     const char *colon = strchr(swap, ':');
     bool zram = strncmp(swap, "zram:", 5) == 0, ram = strncmp(swap, "ram:", 4) == 0;
-    uint64_t bytes = colon == NULL ? 0 : strtoull(colon + 1, NULL, 10);
+    uint64_t bytes = swap_bytes(swap);
     const char *device = zram ? "/dev/zram0" : ram ? "/dev/ram0" : "/dev/vda";
 
     errno = EINVAL;
     if (bytes < 2 * SWAP_PAGE || (!zram && !ram && strncmp(swap, "disk:", 5) != 0))
         give_up("swap");
-    load_modules(bytes);
     if (zram) {
         write_setting("/sys/block/zram0/comp_algorithm", "lz4");
         write_setting("/sys/block/zram0/disksize", colon + 1);

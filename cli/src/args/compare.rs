@@ -13,7 +13,8 @@ A workload that says nothing with 1 CPU (fork_stall) runs only if it is named, a
 that need swap (forceswap_*) have 512M of it.
 With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
 runs alternate, and the ratio is the median of the pairs, with its spread. A program that prints
-'N records/s', 'average:N' or 'N ns/op' is compared by that figure, any other by its whole run.
+'N records/s', 'average:N' or 'N ns/op' is compared by that figure; one that prints the times of its steps ('NAME N
+ns/page', or 'NAME: Ns') step by step; any other by its whole run.
 
 Exit status: 0 if everything was compared, 1 if something was not (a kernel that cannot be had, a
 program that ends differently), 125 if this command fails or refuses, 130 if it is interrupted.
@@ -23,6 +24,8 @@ Examples:
   ./x compare --linux 6.12 --cpus 2 --json compare.json -- ./my-program its arguments
   ./x compare --linux 6.12 --file words -- /usr/bin/sort words
   ./x compare --linux 6.12 --swap 512M -- forceswap 1 5000 64
+  ./x compare --linux 6.12 --kvm -- ./kvm_cost 64 3
+  ./x compare --linux 6.12 --kvm=tdp_mmu=N -- ./kvm_cost 64 3
   ./x compare --suite --quick
   ./x compare --suite --quick --linux 6.12 --policies --only ebizzy_compat,page_fault1_threads,fork_stall
   ./x compare --list";

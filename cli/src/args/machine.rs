@@ -7,12 +7,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
+use crate::kvm::Kvm;
 use crate::machine::{Accel, Added, Files, MachineKind, Variable};
 use crate::size::Size;
 use crate::swap::Swap;
 
 /// What a run may use. A command with other defaults sets them by `mut_arg`.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Resources {
     /// Number of CPUs: 1 to 16 in the kernel, 1 to 64 on the soft machine
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -26,6 +27,11 @@ pub struct Resources {
     /// 'SIZE:ram': in memory without compression; 'SIZE:disk': on a disk, a file of the host
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
+
+    /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, ad=Y, with commas between them; 'compare' boots
+    /// Linux with its KVM
+    #[arg(long, value_name = "PARAMETERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub kvm: Option<Kvm>,
 
     /// Stop the program after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]

@@ -109,6 +109,7 @@ fn run(
         cpus,
         memory: Size::mebi(1024),
         swap: None,
+        kvm: None,
         accel: Accel::Tcg,
         timeout: None,
         list_unknown: false,

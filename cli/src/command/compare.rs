@@ -35,6 +35,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
             false => arguments.resources.memory,
         },
         swap: None,
+        kvm: arguments.resources.kvm.clone(),
         timeout: arguments.resources.timeout,
         output: if arguments.output {
             Sink::Stderr
@@ -177,7 +178,7 @@ fn needs(jobs: &[Job], conditions: &Conditions, series: &[Series]) -> Result<Vec
     }
     needs.push(Need::LinuxInit);
     needs.extend(series.iter().map(|&series| Need::Linux(series)));
-    if jobs.iter().any(|job| job.swap.is_some()) {
+    if conditions.kvm.is_some() || jobs.iter().any(|job| job.swap.is_some()) {
         needs.extend(series.iter().map(|&series| Need::LinuxModules(series)));
     }
     Ok(needs)

@@ -75,6 +75,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         cpus: arguments.on.resources.cpus,
         memory: arguments.on.resources.memory,
         swap: arguments.on.resources.swap,
+        kvm: arguments.on.resources.kvm.clone(),
         accel: arguments.on.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.on.resources.timeout,
         list_unknown: arguments.on.list_unknown,

@@ -52,6 +52,7 @@ pub fn request(
         cpus: on.resources.cpus,
         memory: on.resources.memory,
         swap: on.resources.swap,
+        kvm: on.resources.kvm.clone(),
         accel: on.accel.unwrap_or(Accel::Tcg),
         timeout: on.resources.timeout,
         list_unknown: on.list_unknown,

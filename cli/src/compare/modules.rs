@@ -1,4 +1,4 @@
-//! The modules of a fetched Linux that its swap needs, in the order in which they have to be loaded.
+//! The modules of a fetched Linux that its swap and its guests need, in the order in which they have to be loaded.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::swap::SwapDevice;
 const ENDS: [&str; 2] = ["ko", "ko.xz"];
 
 /// The modules that every series has for a device, each after those that it depends on.
-const fn of(device: SwapDevice) -> &'static [&'static str] {
+pub const fn of(device: SwapDevice) -> &'static [&'static str] {
     match device {
         SwapDevice::Zram => &["zsmalloc", "lz4_compress", "zram"],
         SwapDevice::Ram => &["brd"],
@@ -20,14 +20,17 @@ const fn of(device: SwapDevice) -> &'static [&'static str] {
     }
 }
 
+/// The modules for guests, on a processor of AMD's.
+pub const KVM: &[&str] = &["irqbypass", "kvm", "kvm-amd"];
+
 /// Modules that only one series has, or needs, with the module before which it loads them: zram of 6.12 has all
 /// compressors in it, and that of 6.1 asks the kernel's crypto interface.
 const ONE_SERIES: [(&str, &str); 2] = [("lz4hc_compress", "zram"), ("lz4", "zram")];
 
-/// Reads the modules for a device from the folder of a kernel.
-pub fn read(folder: &Path, device: SwapDevice) -> Result<Vec<Module>> {
+/// Reads modules from the folder of a kernel.
+pub fn read(folder: &Path, names: &[&'static [&'static str]]) -> Result<Vec<Module>> {
     let mut modules = Vec::new();
-    for &name in of(device) {
+    for &name in names.iter().copied().flatten() {
         let before = ONE_SERIES.iter().filter(|(_, later)| *later == name);
         modules.extend(before.filter_map(|(name, _)| find(folder, name)));
         modules.push(find(folder, name).with_context(|| {
@@ -48,7 +51,7 @@ fn find(folder: &Path, name: &str) -> Option<Module> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SwapDevice, fs, read};
+    use super::{SwapDevice, fs, of, read};
 
     #[test]
     fn modules_come_after_those_that_they_need() {
@@ -56,7 +59,7 @@ mod tests {
         fs::create_dir(folder.path().join("modules")).unwrap();
         let write = |file: &str| fs::write(folder.path().join("modules").join(file), "").unwrap();
         let files = |device| {
-            let modules = read(folder.path(), device);
+            let modules = read(folder.path(), &[of(device)]);
             modules.map(|modules| modules.into_iter().map(|module| module.file).collect())
         };
         for file in ["zram.ko.xz", "lz4_compress.ko.xz", "lz4hc_compress.ko.xz"] {

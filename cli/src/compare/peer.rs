@@ -79,14 +79,16 @@ impl Peer {
         }
     }
 
-    /// The modules that it needs for this swap.
-    pub fn modules(&self, swap: Option<Swap>) -> Result<Vec<Module>> {
-        match (self, swap) {
-            (Peer::Linux { series, .. }, Some(swap)) => {
-                modules::read(&paths::linux().join(series.folder()), swap.device)
-            }
-            _ => Ok(Vec::new()),
-        }
+    /// The modules that it needs for this swap, and for guests.
+    pub fn modules(&self, swap: Option<Swap>, kvm: bool) -> Result<Vec<Module>> {
+        let Peer::Linux { series, .. } = self else {
+            return Ok(Vec::new());
+        };
+        let names = swap
+            .map(|swap| modules::of(swap.device))
+            .unwrap_or_default();
+        let of_kvm = if kvm { modules::KVM } else { &[] };
+        modules::read(&paths::linux().join(series.folder()), &[names, of_kvm])
     }
 
     /// The system that boots it.

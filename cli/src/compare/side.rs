@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Counts, Peer};
+use crate::figure::Step;
+use crate::kvm::Kvm;
 use crate::machine::kernel::{Booted, System, qemu};
 use crate::machine::{Accel, End, Files, Policy, Request};
 use crate::paths;
@@ -24,6 +26,8 @@ pub struct Conditions {
     pub memory: Size,
     /// Its swap.
     pub swap: Option<Swap>,
+    /// How its guests work, and whether Linux has its KVM.
+    pub kvm: Option<Kvm>,
     /// How long a run may take.
     pub timeout: Option<Duration>,
     /// Where the program's output goes.
@@ -39,6 +43,8 @@ pub struct Shown {
     pub end: End,
     /// Nanoseconds for one operation, by the program's own figure.
     pub per_op: Option<f64>,
+    /// The times of the program's steps.
+    pub steps: Vec<Step>,
     /// Nanoseconds from its first instruction to its end.
     pub per_run: f64,
     /// What was counted.
@@ -58,6 +64,7 @@ impl Conditions {
             cpus: self.cpus,
             memory: self.memory,
             swap: self.swap,
+            kvm: self.kvm.clone(),
             accel: Accel::Tcg,
             timeout: self.timeout,
             list_unknown: false,
@@ -81,7 +88,7 @@ impl Conditions {
         let warm = self.cpus > 1;
         let system = match peer {
             Some(peer) => System {
-                modules: peer.modules(self.swap)?,
+                modules: peer.modules(self.swap, self.kvm.is_some())?,
                 ..peer.system(warm)?
             },
             None => System {
@@ -124,6 +131,7 @@ impl Shown {
         let per_op = figure.map(|figure| figure.nanoseconds());
         Shown {
             per_op: per_op.filter(|value| value.is_finite() && *value > 0.0),
+            steps: outcome.steps,
             per_run: outcome.seconds * 1e9,
             counts: Counts::of(&outcome.counters, operations),
             release: booted.release,

@@ -45,7 +45,11 @@ pub fn take(
         }
     }
     let pairs = peers.iter().zip(&theirs);
-    let results = pairs.map(|(peer, theirs)| judge(job, conditions.cpus, peer, &ours, theirs));
+    let results = pairs.flat_map(|(peer, theirs)| {
+        let whole = judge(job, conditions.cpus, peer, &ours, theirs);
+        let steps = steps(&whole, &ours, theirs);
+        if steps.is_empty() { vec![whole] } else { steps }
+    });
     results
         .filter(|result| result.ratio.is_some() || !interrupt::is_requested())
         .collect()
@@ -130,6 +134,48 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
     result
 }
 
+/// The comparisons of the program's steps, if it prints the same on both sides.
+fn steps(whole: &CompareResult, ours: &Runs, theirs: &Runs) -> Vec<CompareResult> {
+    let Some(first) = ours.shown.first().filter(|_| whole.error.is_none()) else {
+        return Vec::new();
+    };
+    let names = |shown: &Shown| {
+        shown
+            .steps
+            .iter()
+            .map(|step| step.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let is_same = |runs: &Runs| runs.shown.iter().all(|shown| names(shown) == names(first));
+    if !is_same(ours) || !is_same(theirs) {
+        return Vec::new();
+    }
+    let of = |number: usize, runs: &Runs| {
+        let times = runs
+            .shown
+            .iter()
+            .map(|shown| shown.steps[number].nanoseconds);
+        times.collect::<Vec<_>>()
+    };
+    let compare = |(number, name): (usize, &String)| {
+        let mut result = CompareResult {
+            name: format!("{}: {name}", whole.name),
+            metric: Some(Metric::of(whole.cpus, true)),
+            ours: of(number, ours),
+            theirs: of(number, theirs),
+            ..whole.clone()
+        };
+        match ratio(&result.ours, &result.theirs) {
+            Ok([median, low, high]) => {
+                (result.ratio, result.low, result.high) = (Some(median), Some(low), Some(high));
+            }
+            Err(_) => (result.ratio, result.low, result.high) = (None, None, None),
+        }
+        result
+    };
+    names(first).iter().enumerate().map(compare).collect()
+}
+
 /// Keeps the peer's figures where our kernel has none, as with swap: there is no ratio, but they say what is to be
 /// reached.
 fn show_alone(result: &mut CompareResult, theirs: &[Shown]) {
@@ -178,6 +224,7 @@ mod tests {
             runs.add(Ok(Shown {
                 end: end.clone(),
                 per_op: *per_op,
+                steps: Vec::new(),
                 per_run: 1000.0,
                 counts: Default::default(),
                 release: None,

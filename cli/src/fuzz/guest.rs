@@ -93,6 +93,7 @@ impl GuestSide {
             cpus: self.cpus,
             memory: MEMORY,
             swap: None,
+            kvm: None,
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),
             list_unknown: false,

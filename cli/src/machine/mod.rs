@@ -14,7 +14,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::counters::Counters;
-use crate::figure::Figure;
+use crate::figure::{Figure, Step};
+use crate::kvm::Kvm;
 use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
@@ -66,6 +67,8 @@ pub struct Request {
     pub memory: Size,
     /// Its swap.
     pub swap: Option<Swap>,
+    /// How its guests work; `None`: as they do by themselves, and Linux has no KVM.
+    pub kvm: Option<Kvm>,
     /// What executes its instructions; the soft machine ignores it.
     pub accel: Accel,
     /// How long it may take.
@@ -93,6 +96,8 @@ pub struct Outcome {
     pub counters: Counters,
     /// The figure that the program printed.
     pub figure: Option<Figure>,
+    /// The times of its steps.
+    pub steps: Vec<Step>,
     /// Latencies, if they were measured.
     pub latencies: Option<Latencies>,
     /// What was verified, if that was requested and the machine could still report it.

@@ -134,6 +134,7 @@ fn words(request: &Request) -> Result<Vec<String>> {
 }
 
 fn outcome(report: &Report, stopped: Option<Stopped>, figure: FigureFinder) -> Outcome {
+    let figures = figure.finish();
     let mut counters = Counters::default();
     for &(name, value) in &report.counters {
         counters.set(name, value);
@@ -149,7 +150,8 @@ fn outcome(report: &Report, stopped: Option<Stopped>, figure: FigureFinder) -> O
         end,
         seconds: report.seconds,
         counters,
-        figure: figure.finish(),
+        figure: figures.figure,
+        steps: figures.steps,
         latencies: None,
         verified: None,
     }

@@ -22,9 +22,12 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The mirror if the machine has none.
 const MIRROR: &str = "http://deb.debian.org/debian";
 
-/// The modules to keep: those for swap. A series that lacks one does not need it.
-const MODULES: [&str; 7] = [
+/// The modules to keep: those for swap and for guests. A series that lacks one does not need it.
+const MODULES: [&str; 10] = [
     "brd",
+    "irqbypass",
+    "kvm",
+    "kvm-amd",
     "lz4",
     "lz4_compress",
     "lz4hc_compress",
@@ -90,7 +93,7 @@ fn has_all_modules(folder: &Path) -> bool {
         ends.map(|end| folder.join(format!("{name}.{end}")))
             .any(|file| file.is_file())
     };
-    ["brd", "virtio_blk", "zram"].into_iter().all(has)
+    ["brd", "virtio_blk", "zram", "kvm"].into_iter().all(has)
 }
 
 fn find_series(name: &str) -> Result<&'static Series, Refusal> {

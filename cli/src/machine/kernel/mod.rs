@@ -210,12 +210,13 @@ impl System {
             None => wait()?,
         };
         let elapsed = start.elapsed();
-        let (figure, stderr) = output.close()?;
+        let (figures, stderr) = output.close()?;
         let console = console.close()?;
         let report = Report::parse(&control.close()?);
         let release = report.as_ref().and_then(|report| report.release.clone());
         let mut outcome = outcome(request.accel, stop, report, &messages, elapsed);
-        outcome.figure = figure;
+        outcome.figure = figures.figure;
+        outcome.steps = figures.steps;
         Ok(Booted {
             outcome,
             release,
@@ -290,6 +291,7 @@ fn outcome(
         },
         counters: report.counters(),
         figure: None,
+        steps: Vec::new(),
         latencies: report.latencies(),
         verified: report.verified,
     }

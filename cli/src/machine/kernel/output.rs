@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::channel::Channel;
 use super::pieces::{Pieces, Stream};
 use super::tail::Tail;
-use crate::figure::{Figure, FigureFinder};
+use crate::figure::{FigureFinder, Figures};
 use crate::show::Sink;
 
 /// Where the program's two streams go.
@@ -82,13 +82,15 @@ impl Output {
         ]
     }
 
-    /// The program's figure, and the last lines on stderr; called when QEMU has ended.
-    pub fn close(self) -> Result<(Option<Figure>, Tail)> {
+    /// The program's figures, and the last lines on stderr; called when QEMU has ended.
+    pub fn close(self) -> Result<(Figures, Tail)> {
         let (_, seen) = self.pieces.close()?;
         let (stdout, stderr) = (self.stdout.close()?, self.stderr.close()?);
-        let figure = seen.figure.finish().or(stdout.figure.finish());
+        let (mut figures, plain) = (seen.figure.finish(), stdout.figure.finish());
+        figures.figure = figures.figure.or(plain.figure);
+        figures.steps.extend(plain.steps);
         let mut tail = seen.tail;
         tail.feed(stderr.tail.bytes());
-        Ok((figure, tail))
+        Ok((figures, tail))
     }
 }
