@@ -217,6 +217,10 @@ pub enum Purpose {
     Trace,
     /// Shared with a disk.
     Disk,
+    /// Of the hypervisor as a whole: kept for ever.
+    Hypervisor,
+    /// Of one vCPU.
+    Guest,
 }
 
 fn mark(frame: Frame, purpose: Purpose) {
