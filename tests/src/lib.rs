@@ -8,6 +8,7 @@ pub mod cpus;
 pub mod device;
 pub mod file_injection;
 pub mod frames_device;
+pub mod guest;
 pub mod heap;
 pub mod host;
 pub mod inject;

@@ -132,6 +132,7 @@ pub use rmap::claims::NotMoved;
 pub use rmap::migrate::Mover;
 pub use space::{AddressSpace, OwnedSpace};
 pub use swap::SwapUsage;
+pub use table::guests::{GuestHook, HostPage, HostPages};
 pub use tree::account::VmStats;
 pub use tree::mapping::{
     Attributes, Flags, Huge, Locked, Mapping, ObjectRef, Reading, SoftDirtyEpoch,
@@ -142,8 +143,8 @@ pub use faultless_frames::{
     Descriptor, FrameCache, FrameSource, Frames, MOST_PINS, NoMemory, Sharing,
 };
 pub use faultless_paging::{
-    Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, Pages, PhysicalMemory,
-    Protection, SpaceId, Tlb, X86_64,
+    Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, Page, Pages,
+    PhysicalMemory, Protection, SpaceId, Tlb, X86_64,
 };
 pub use faultless_swap::{DeviceError, SlotCache, SwapDevice};
 pub use faultless_sync::atomic::AtomicU32;

@@ -142,8 +142,11 @@ pub trait EntryFormat: Send + Sync + 'static {
 }
 
 impl Format {
-    /// Checks that fields that coexist in an entry, or in a claim that remembers one, do not overlap.
-    pub(crate) const fn check(&self) {
+    /// Checks, at compile time, that fields that coexist in an entry, or in a claim that remembers one, do not overlap.
+    ///
+    /// # Panics
+    /// If some do.
+    pub const fn check(&self) {
         let together = [
             self.address,
             self.device,

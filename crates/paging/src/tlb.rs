@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use faultless_sync::{Cpu, CpuSet, fence_after_rmw};
 
-use crate::address::{Frame, PAGE_SIZE, Page};
+use crate::address::{Frame, PAGE_SIZE, Page, Pages};
 use crate::holders::Holders;
 
 /// The identity of an address space for the machine's TLBs.
@@ -58,7 +58,7 @@ pub trait Tlb {
 /// The ranges that one operation must flush and the CPUs that may hold them, collected for a single flush.
 #[derive(Clone, Debug)]
 pub struct Gather {
-    /// Ends before it begins if there is nothing to flush.
+    /// Ends before it begins if nothing was changed.
     range: Range<u64>,
     tables: bool,
     holders: Holders,
@@ -93,9 +93,6 @@ impl Gather {
     /// Adds an entry that was changed and that the TLBs of `holders` may hold.
     #[inline]
     pub fn add(&mut self, address: u64, bytes: u64, holders: Holders) {
-        if holders == Holders::NONE {
-            return;
-        }
         self.holders = self.holders.and(holders);
         self.range.start = self.range.start.min(address);
         self.range.end = self.range.end.max(address + bytes);
@@ -107,9 +104,14 @@ impl Gather {
         self.tables |= holders != Holders::NONE;
     }
 
-    /// Whether there is nothing to flush.
+    /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
+    }
+
+    /// Returns the pages from the first that was changed to the last, whether or not a TLB holds any of them.
+    pub fn pages(&self) -> Pages {
+        Pages::of_bytes(self.range.clone())
     }
 
     /// Flushes what was collected on the members of `cpus` that may hold it, and empties the gather. Returns
@@ -125,7 +127,7 @@ impl Gather {
             tables,
             holders,
         } = core::mem::take(self);
-        if range.is_empty() {
+        if range.is_empty() || holders == Holders::NONE {
             return None;
         }
         let flush = Flush {
@@ -164,7 +166,14 @@ impl Gather {
         if !self.holders.are_only(cpu, cpus) {
             return Err(HeldElsewhere);
         }
-        let Self { range, tables, .. } = core::mem::take(self);
+        let Self {
+            range,
+            tables,
+            holders,
+        } = core::mem::take(self);
+        if holders == Holders::NONE {
+            return Ok(None);
+        }
         let flush = Flush {
             start: range.start,
             end: range.end,

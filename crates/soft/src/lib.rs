@@ -28,6 +28,7 @@
 //! * [`SoftCpu`]: a running CPU as a program sees it; `bytes`: its accesses in bulk; `pause`: handing it to
 //!   another thread.
 //! * `tlb`: a CPU's cached translations.
+//! * [`SoftVcpu`]: a CPU that runs a guest.
 //! * `shootdown`: flush requests from other CPUs.
 //!
 //! With [`Options::check`], every TLB hit is checked against the tables (invariant 5): a translation that the
@@ -41,7 +42,9 @@ mod machine;
 mod pause;
 mod shootdown;
 mod tlb;
+mod vcpu;
 
 pub use arena::Arena;
 pub use cpu::{SoftCpu, Trap};
 pub use machine::{Options, Soft, SoftMemory, SoftSpace};
+pub use vcpu::{Exit, SoftGuest, SoftVcpu};

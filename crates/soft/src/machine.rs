@@ -260,6 +260,14 @@ impl Soft {
         &self.cpus[cpu.index()]
     }
 
+    /// Waits for the accesses that other CPUs have begun.
+    pub(crate) fn wait_for_accesses(&self) {
+        let me = THIS_CPU.get() as usize;
+        for (_, state) in self.cpus.iter().enumerate().filter(|(cpu, _)| *cpu != me) {
+            state.target.wait();
+        }
+    }
+
     pub(crate) fn is_asymmetric(&self) -> bool {
         self.asymmetric
     }

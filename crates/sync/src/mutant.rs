@@ -175,6 +175,16 @@ pub enum Mutant {
     EmptiedLeftUnmarked,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.
     ClusterGivenUpBlindly,
+    /// A guest publishes a page without a second look at the host's entry.
+    HostNotValidated,
+    /// A guest publishes a page although its slots have changed.
+    SlotsNotValidated,
+    /// The host flushes without telling its guests.
+    GuestsNotTold,
+    /// The dirty log is cleared without a flush of the guest.
+    LogClearedWithoutFlush,
+    /// What is zapped in a guest is not put into its dirty log.
+    ZappedNotLogged,
 }
 
 #[cfg(any(loom, shuttle))]

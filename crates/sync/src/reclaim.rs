@@ -83,6 +83,11 @@ impl Participant {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Whether its CPU, which asks, is in a section.
+    pub fn is_inside(&self) -> bool {
+        self.section.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// The epoch, and the CPUs that take part.

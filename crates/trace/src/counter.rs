@@ -114,6 +114,14 @@ counters! {
     RangeWaits = "range_waits",
     /// Address spaces made by fork.
     Fork = "fork",
+    /// Faults of guests.
+    PfTaken = "pf_taken",
+    /// Faults of guests that mapped a page or restored access.
+    PfFixed = "pf_fixed",
+    /// Faults of guests that restored access from what the entry said.
+    PfFast = "pf_fast",
+    /// Faults of guests that the entry allowed already.
+    PfSpurious = "pf_spurious",
     /// Switches of a CPU to another thread, or to none. Kernel only.
     ContextSwitches = "context_switches",
     /// System calls. Kernel only.

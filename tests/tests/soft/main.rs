@@ -84,3 +84,7 @@ mod ops {
 mod verify {
     mod verify_machine;
 }
+// `crates/tdp`.
+mod guests {
+    mod faults;
+}

@@ -196,6 +196,7 @@ pub const STEPS: &[Step] = &[
                 "--package=faultless-paging",
                 "--package=faultless-swap",
                 "--package=faultless-mm",
+                "--package=faultless-tdp",
                 "--test=loom",
             ],
         ),

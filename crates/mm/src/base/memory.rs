@@ -217,9 +217,15 @@ impl<M: Machine> Memory<M> {
 
     /// Enters a read section on this CPU. Sections do not nest, and nothing parks inside one.
     #[inline]
-    pub(crate) fn enter(&self) -> Section<'_> {
+    pub fn enter(&self) -> Section<'_> {
         self.domain
             .enter(&self.participants[self.machine.cpu().index()])
+    }
+
+    /// Enters a read section, if this CPU is not in one.
+    pub(crate) fn enter_if_outside(&self) -> Option<Section<'_>> {
+        let is_inside = self.participants[self.machine.cpu().index()].is_inside();
+        (!is_inside).then(|| self.enter())
     }
 
     pub(crate) fn new_id(&self) -> u64 {
@@ -269,8 +275,11 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Allocates an empty table that nothing links yet.
-    pub(crate) fn allocate_table(&self) -> Result<Frame, NoMemory> {
+    /// Allocates an empty table that nothing links yet, in a zeroed frame.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn allocate_table(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
         let cpu = self.machine.cpu();
         let allocate = || self.machine.frames().allocate_zeroed(cpu);
@@ -369,8 +378,9 @@ impl<M: Machine> Memory<M> {
         );
     }
 
-    /// Retires a page table.
-    pub(crate) fn retire_table(&self, frame: Frame) {
+    /// Retires a page table that nothing links any more, or another frame that readers may look at: it is freed once all
+    /// sections have ended that may have found it.
+    pub fn retire_table(&self, frame: Frame) {
         self.retire_word((frame.0 << 2) | Kind::Table as u64, Grace::Gone);
     }
 

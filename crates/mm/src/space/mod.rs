@@ -31,6 +31,7 @@ use crate::base::policy::Policy;
 use crate::lock::limits::Limits;
 use crate::lock::mappings::Mappings;
 use crate::table::Tables;
+use crate::table::guests::{GuestHook, HostPages};
 use crate::tree::Tree;
 use crate::tree::account::VmStats;
 
@@ -152,6 +153,28 @@ impl<M: Machine> AddressSpace<M> {
             false => {
                 self.maps.take_note(Note::HELD_ZAPS);
             }
+        }
+    }
+
+    /// Adds a guest, which is told from now on what changes in the page tables.
+    ///
+    /// # Safety
+    /// The hook stays in place, and its guest can be called by any thread, until the hook is removed
+    /// ([`AddressSpace::remove_guest`]) and all sections that began before have ended. The hook is in no list.
+    pub unsafe fn add_guest(&self, hook: &GuestHook<M>) {
+        self.tables().guests.add(self.machine(), hook);
+    }
+
+    /// Removes a guest. Calls of its hook that have begun end with their sections.
+    pub fn remove_guest(&self, hook: &GuestHook<M>) {
+        self.tables().guests.remove(self.machine(), hook);
+    }
+
+    /// Returns the pages as guests see them.
+    #[inline]
+    pub fn host_pages(&self) -> HostPages<'_, M> {
+        HostPages {
+            tables: self.tables(),
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod age;
 pub(crate) mod discard;
 pub(crate) mod free;
 pub(crate) mod freeze;
+pub(crate) mod guests;
 pub(crate) mod move_ptes;
 pub(crate) mod moves;
 pub(crate) mod pages;
@@ -29,6 +30,7 @@ use faultless_sync::{CpuSet, Padded};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::table::guests::Guests;
 use crate::table::moves::Moves;
 use crate::table::rss::RssCounters;
 
@@ -38,6 +40,8 @@ pub(crate) struct Tables<M: Machine> {
     pub(crate) root: Frame,
     /// The space's number, never reused.
     pub(crate) id: u64,
+    /// Seldom written.
+    pub(crate) guests: Guests,
     /// Written by a CPU that takes up or leaves the space.
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) forks: Padded<ForkState>,
@@ -62,6 +66,7 @@ impl<M: Machine> Tables<M> {
             memory,
             root,
             id: memory.new_id(),
+            guests: Guests::new(),
             cpus: Padded(CpuSet::new()),
             forks: Padded(ForkState {
                 priority: AtomicU64::new(0),

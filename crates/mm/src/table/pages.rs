@@ -22,8 +22,19 @@ impl<M: Machine> Tables<M> {
         unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
     }
 
-    /// Flushes what an operation has gathered, once, on the CPUs that run the space.
+    /// The same without a section at hand.
+    ///
+    /// # Safety
+    /// The caller is in a section, during `'s`.
+    #[inline]
+    pub(crate) unsafe fn descend_unchecked<'s>(&'s self, page: Page) -> Walk<'s> {
+        // SAFETY: passed on to the caller.
+        unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
+    }
+
+    /// Flushes what an operation has gathered, once, on the CPUs that run the space, after its guests.
     pub(crate) fn flush(&self, gather: &mut Gather) {
+        self.tell_guests(gather);
         let start = self.memory.trace_start();
         if let Some(flush) = gather.flush(self.machine(), &self.cpus, self.space_id()) {
             let bytes = flush.end - flush.start;
@@ -35,6 +46,7 @@ impl<M: Machine> Tables<M> {
     /// The same if only this CPU may hold any of it. Returns whether that is so.
     #[inline]
     pub(crate) fn flush_here(&self, gather: &mut Gather) -> bool {
+        self.tell_guests(gather);
         let (start, cpu) = (self.memory.trace_start(), self.machine().cpu());
         let flushed = gather.flush_here(self.machine(), cpu, &self.cpus, self.space_id());
         if let Ok(Some(flush)) = flushed {

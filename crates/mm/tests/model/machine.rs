@@ -155,6 +155,8 @@ pub struct Model {
     descriptors: Box<[Descriptor]>,
     pool: Mutex<Pool>,
     tlbs: Box<[Mutex<CpuTlb>]>,
+    /// What vCPUs have cached of their second-level tables: one for each CPU.
+    guest_tlbs: Box<[Mutex<CpuTlb>]>,
     marks_loads: bool,
     /// Flushes that other CPUs were asked for.
     remote_flushes: std::sync::atomic::AtomicU64,
@@ -244,6 +246,7 @@ impl Model {
                 words: vec![0; frames + DEVICE],
             }),
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
+            guest_tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
             marks_loads: marks_loads(),
             remote_flushes: std::sync::atomic::AtomicU64::new(0),
             bus: AtomicU32::new(0),
@@ -313,6 +316,31 @@ impl Model {
         &self.tlbs[cpu as usize]
     }
 
+    /// What the vCPU on a CPU has cached.
+    pub fn guest_tlb(&self, cpu: u32) -> &Mutex<CpuTlb> {
+        &self.guest_tlbs[cpu as usize]
+    }
+
+    /// Flushes all vCPUs.
+    pub fn flush_guests(&self) {
+        fence(Ordering::SeqCst);
+        if LAZY.get() {
+            return;
+        }
+        for tlb in &self.guest_tlbs {
+            self.step();
+            loop {
+                let mut tlb = tlb.lock().unwrap();
+                if !tlb.walks {
+                    tlb.clear();
+                    break;
+                }
+                drop(tlb);
+                thread::yield_now();
+            }
+        }
+    }
+
     /// The value that a table walk by `cpu` gives a present entry before it uses the entry.
     pub fn loaded(&self, value: u64, cpu: u32) -> u64 {
         let format = MarkedX86_64::FORMAT;
@@ -334,7 +362,7 @@ impl Model {
     }
 
     fn check_uncached(&self, frame: Frame) {
-        for tlb in &self.tlbs {
+        for tlb in self.tlbs.iter().chain(&self.guest_tlbs) {
             let tlb = tlb.lock().unwrap();
             let has_page = tlb.entries.values().any(|t| t.frame == frame);
             let has_table = tlb.tables.values().any(|&(table, _)| table == frame);

@@ -21,7 +21,7 @@ mod world;
 
 #[cfg(loom)]
 pub use explore::explore;
-pub use machine::{Model, set_cpu, with_lazy_tlbs, with_marks};
+pub use machine::{Model, Translation, set_cpu, with_lazy_tlbs, with_marks};
 pub use processor::Processor;
 #[cfg(shuttle)]
 pub use schedules::{explore, explore_under, fails};

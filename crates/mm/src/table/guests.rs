@@ -1,0 +1,225 @@
+//! The hook through which guests follow the page tables of their host.
+//!
+//! A *guest* has page tables of its own, which show pages of a space under other addresses (`faultless-tdp`). What a
+//! guest's entry shows is taken from the host's entry alone. So the host's entry is also what a guest validates
+//! ([`HostPages::get`]), and no sequence is counted:
+//!
+//! * A guest claims its own entry, which is a full barrier, and then looks at the host's entry again.
+//! * An operation that takes a page out of an entry of the host, or lowers it, does so by a read-modify-write, and tells
+//!   the guests before its flush. They look at their own entries then, and wait for claims.
+//!
+//! Either the guest sees the host's entry changed and withdraws, or the operation sees the claim and then what the guest
+//! has published (rule R1). A table that a fork freezes or that a move takes away changes no entry in it. Both flush, and
+//! a guest walks from the root each time.
+//!
+//! * [`GuestHook`] is a link in the space's list, which is read without a lock, in a section. The guest keeps it in
+//!   memory that is retired after it has left the list.
+//! * A space without guests pays one load for each flush.
+//!
+//! *Writes*: the list, when a guest comes or goes; accessed and dirty bits of the host's entries.
+//!
+//! *Models*: loom `guests.rs` of `faultless-tdp`.
+
+use core::ptr::NonNull;
+
+use faultless_paging::{Access, Frame, Gather, Page, Pages, Walk};
+use faultless_sync::atomic::{AtomicU64, Ordering};
+use faultless_sync::reclaim::Section;
+use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
+
+use crate::base::machine::Machine;
+use crate::table::Tables;
+
+/// A guest's link in its host's list, and the function that is told what the host has changed.
+pub struct GuestHook<M: Machine> {
+    next: AtomicU64,
+    changed: fn(NonNull<()>, &HostPages<'_, M>, Pages),
+    guest: NonNull<()>,
+}
+
+// SAFETY: the owner of a hook promises that its guest is shared between threads ([`crate::AddressSpace::add_guest`]).
+unsafe impl<M: Machine> Send for GuestHook<M> {}
+// SAFETY: as above.
+unsafe impl<M: Machine> Sync for GuestHook<M> {}
+
+impl<M: Machine> GuestHook<M> {
+    /// Makes a hook that is in no list. `changed` is called with `guest` and the pages that the host has changed, before
+    /// the host's flush: perhaps with interrupts off, with entries claimed, always in a read section. It may wait for
+    /// claims of the guest's own entries, and for nothing else.
+    pub fn new(changed: fn(NonNull<()>, &HostPages<'_, M>, Pages), guest: NonNull<()>) -> Self {
+        Self {
+            next: AtomicU64::new(0),
+            changed,
+            guest,
+        }
+    }
+}
+
+/// The guests of a space.
+pub(crate) struct Guests {
+    /// The first hook's address, or 0.
+    first: AtomicU64,
+    /// Held to change the list.
+    lock: SpinLock<()>,
+}
+
+impl Guests {
+    pub(crate) fn new() -> Self {
+        Self {
+            first: AtomicU64::new(0),
+            lock: SpinLock::new(()),
+        }
+    }
+
+    /// Adds a hook that is in no list.
+    pub(crate) fn add<M: Machine>(&self, machine: &M, hook: &GuestHook<M>) {
+        let _lock = self.lock.lock(machine);
+        hook.next
+            .store(self.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        let address = core::ptr::from_ref(hook).expose_provenance() as u64;
+        // Release: a reader that finds the hook finds it filled in.
+        self.first.store(address, Ordering::Release);
+    }
+
+    /// Removes a hook. Readers may be at it until their sections end.
+    pub(crate) fn remove<M: Machine>(&self, machine: &M, hook: &GuestHook<M>) {
+        let _lock = self.lock.lock(machine);
+        let address = core::ptr::from_ref(hook).expose_provenance() as u64;
+        let mut link = &self.first;
+        loop {
+            let at = link.load(Ordering::Relaxed);
+            if at == address {
+                // The removed hook still leads on.
+                return link.store(hook.next.load(Ordering::Relaxed), Ordering::Release);
+            }
+            // SAFETY: in the list, which only the holder of the lock changes.
+            let Some(other) = (unsafe { at_address::<M>(at) }) else {
+                return;
+            };
+            link = &other.next;
+        }
+    }
+}
+
+/// Returns the hook at an address of a list.
+///
+/// # Safety
+/// The caller is in a section in which it found the address, or holds the list's lock.
+unsafe fn at_address<'a, M: Machine>(address: u64) -> Option<&'a GuestHook<M>> {
+    let hook = core::ptr::with_exposed_provenance::<GuestHook<M>>(address as usize);
+    // SAFETY: the caller's promise.
+    unsafe { hook.as_ref() }
+}
+
+impl<M: Machine> Tables<M> {
+    /// Tells the guests what an operation has changed, which `gather` has. Before the flush.
+    #[inline]
+    pub(crate) fn tell_guests(&self, gather: &Gather) {
+        // The entries were changed by read-modify-writes, or before a fence. Partner: the barrier of a guest's claim, which
+        // comes after the guest is in the list.
+        fence_after_rmw();
+        let first = self.guests.first.load(Ordering::Acquire);
+        if first != 0 && !gather.is_empty() && !mutant(Mutant::GuestsNotTold) {
+            self.tell_from(gather.pages());
+        }
+    }
+
+    #[cold]
+    fn tell_from(&self, pages: Pages) {
+        let _section = self.memory.enter_if_outside();
+        let host = HostPages { tables: self };
+        let mut at = self.guests.first.load(Ordering::Acquire);
+        // SAFETY: found in the section; hooks are retired.
+        while let Some(hook) = unsafe { at_address::<M>(at) } {
+            (hook.changed)(hook.guest, &host, pages);
+            at = hook.next.load(Ordering::Acquire);
+        }
+    }
+}
+
+/// What an entry of the host shows to its guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostPage {
+    /// The page's frame.
+    pub frame: Frame,
+    /// The host may store to it now, and it counts as written: a guest may be let store to it.
+    pub takes_stores: bool,
+}
+
+/// The pages of a host, as its guests see them.
+pub struct HostPages<'a, M: Machine> {
+    pub(crate) tables: &'a Tables<M>,
+}
+
+impl<M: Machine> HostPages<'_, M> {
+    /// Returns what the entry of a page shows now; `None` if it shows none, or another operation is at work there. The
+    /// caller is in a section.
+    #[inline]
+    pub fn get(&self, page: Page, section: &Section<'_>) -> Option<HostPage> {
+        self.read(page, None, section)
+    }
+
+    /// The same in the section of the hook's caller.
+    #[inline]
+    pub fn get_told(&self, page: Page) -> Option<HostPage> {
+        // SAFETY: the caller of the hook is in a section.
+        let walked = unsafe { self.tables.descend_unchecked(page) };
+        let Walk::Leaf { value, link, .. } = walked else {
+            return None;
+        };
+        self.shown(value, link.is_frozen())
+    }
+
+    /// Returns what the entry of a page shows, for an access by a guest, and sets its accessed and dirty bits like
+    /// hardware. `None` if the access has to fault first ([`crate::AddressSpace::fault`]).
+    #[inline]
+    pub fn access(&self, page: Page, access: Access, section: &Section<'_>) -> Option<HostPage> {
+        self.read(page, Some(access), section)
+    }
+
+    #[inline]
+    fn read(&self, page: Page, access: Option<Access>, section: &Section<'_>) -> Option<HostPage> {
+        let format = Tables::<M>::FORMAT;
+        let Walk::Leaf {
+            entry,
+            mut value,
+            link,
+        } = self.tables.descend(page, section)
+        else {
+            return None;
+        };
+        loop {
+            let mut shown = self.shown(value, link.is_frozen())?;
+            let Some(access) = access else {
+                return Some(shown);
+            };
+            let mut used = match format.is_used(value) {
+                true => value,
+                false => value | format.accessed,
+            };
+            if access == Access::Write {
+                if link.is_frozen() || !format.is_writable(value) {
+                    return None;
+                }
+                used |= format.dirty;
+                shown.takes_stores = true;
+            }
+            if used == value || entry.replace(value, used).is_ok() {
+                return Some(shown);
+            }
+            value = entry.load();
+        }
+    }
+
+    #[inline]
+    fn shown(&self, value: u64, is_frozen: bool) -> Option<HostPage> {
+        let format = Tables::<M>::FORMAT;
+        if !format.is_present(value) || format.is_claimed(value) {
+            return None;
+        }
+        Some(HostPage {
+            frame: format.frame(value),
+            takes_stores: !is_frozen && format.is_writable(value) && format.is_dirty(value),
+        })
+    }
+}

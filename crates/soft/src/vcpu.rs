@@ -1,0 +1,122 @@
+//! A vCPU: a soft CPU that runs a guest, whose accesses go through the second-level tables.
+//!
+//! It has no TLB. Each access is a walk and what it does to the page, in one access section, so that a flush of the guest
+//! waits for the accesses that are going on, as it would for a CPU that has to leave guest mode.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use faultless_mm::Outcome;
+use faultless_paging::{Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, walk};
+use faultless_tdp::{Guest, GuestMachine, GuestOutcome, Npt};
+
+use crate::cpu::SoftCpu;
+use crate::machine::{Soft, SoftSpace};
+use crate::shootdown::publish;
+
+/// A guest of a soft machine.
+pub type SoftGuest = Guest<Soft, std::sync::Arc<SoftSpace>>;
+
+/// Why a guest's access failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The access is one to a device.
+    Device {
+        /// The guest-physical address.
+        address: u64,
+    },
+    /// The host's memory cannot be accessed like this.
+    Host(Outcome),
+}
+
+impl GuestMachine for Soft {
+    type SecondLevel = Npt;
+
+    fn flush_guest(&self, _tag: u64) {
+        // The entries were changed before: an access that begins from now on sees the new ones.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        publish(self.is_asymmetric());
+        self.wait_for_accesses();
+    }
+}
+
+/// A vCPU on the calling thread's CPU.
+pub struct SoftVcpu<'a> {
+    cpu: &'a SoftCpu<'a>,
+    guest: &'a SoftGuest,
+}
+
+impl<'a> SoftVcpu<'a> {
+    /// Makes a vCPU of `guest` that runs on `cpu`.
+    pub fn new(cpu: &'a SoftCpu<'a>, guest: &'a SoftGuest) -> Self {
+        Self { cpu, guest }
+    }
+
+    /// Loads a word of guest-physical memory. The address is a multiple of 8.
+    ///
+    /// # Errors
+    /// The exit that the load takes.
+    #[inline]
+    pub fn load(&self, address: u64) -> Result<u64, Exit> {
+        self.word(address, Access::Read, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Stores a word to guest-physical memory. The address is a multiple of 8.
+    ///
+    /// # Errors
+    /// The exit that the store takes.
+    #[inline]
+    pub fn store(&self, address: u64, value: u64) -> Result<(), Exit> {
+        self.word(address, Access::Write, |word| {
+            word.store(value, Ordering::Relaxed)
+        })
+    }
+
+    #[inline]
+    fn word<R>(
+        &self,
+        address: u64,
+        access: Access,
+        act: impl Fn(&AtomicU64) -> R,
+    ) -> Result<R, Exit> {
+        assert!(address.is_multiple_of(8), "unaligned: {address:#x}");
+        loop {
+            if let Some(result) = self.try_word(address, access, &act) {
+                return Ok(result);
+            }
+            match self.guest.fault(address, access) {
+                GuestOutcome::Resolved(_) => {}
+                GuestOutcome::Device => return Err(Exit::Device { address }),
+                GuestOutcome::Host(outcome) => return Err(Exit::Host(outcome)),
+            }
+        }
+    }
+
+    /// Makes the access if the entry allows it.
+    #[inline]
+    fn try_word<R>(
+        &self,
+        address: u64,
+        access: Access,
+        act: &impl Fn(&AtomicU64) -> R,
+    ) -> Option<R> {
+        let machine = self.cpu.memory.machine();
+        let target = &self.cpu.state().target;
+        if target.begin(machine.is_asymmetric()) {
+            machine.answer(self.cpu.cpu);
+        }
+        let page = Page::containing(address);
+        // SAFETY: a table is freed only after a flush of the guest, which waits for this access section.
+        let walked = unsafe { walk::<Npt, Soft>(machine, self.guest.root(), page) };
+        let result = match walked {
+            Walk::Leaf { value, .. } if Npt::FORMAT.permits(value, access) => {
+                let frame = machine.pointer(Npt::FORMAT.frame(value)).as_ptr();
+                let offset = (address % PAGE_SIZE) as usize;
+                // SAFETY: inside a frame of the arena, aligned; guests access it atomically.
+                Some(act(unsafe { &*frame.add(offset).cast::<AtomicU64>() }))
+            }
+            _ => None,
+        };
+        target.end();
+        result
+    }
+}

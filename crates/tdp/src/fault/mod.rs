@@ -1,0 +1,97 @@
+//! Faults of a guest: an access that its second-level tables do not allow.
+//!
+//! First the fast path ([`fast`]), then, if the entry alone does not say enough, the page is mapped ([`map`]).
+//!
+//! *Writes*: the entry; tables that are missing; this CPU's counters. What the host's own fault writes, if its page is not
+//! there.
+
+mod fast;
+mod map;
+
+use faultless_mm::Outcome;
+use faultless_paging::{Access, PAGE_SIZE, Page};
+use faultless_sync::Backoff;
+use faultless_trace::Counter;
+
+use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::tables::Again;
+
+/// Guest-physical pages that four levels of tables reach.
+const LIMIT: u64 = 1 << 36;
+
+/// How a guest's fault ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuestOutcome {
+    /// The guest can be entered again.
+    Resolved(Repair),
+    /// The access is one to a device: no slot has the address, or its slot is read-only and the access a store.
+    Device,
+    /// The host's memory there cannot be accessed like this: never [`Outcome::Resolved`].
+    Host(Outcome),
+}
+
+/// How a guest's entry came to allow an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Access was restored from what the entry said.
+    Fast,
+    /// The entry allowed the access already.
+    Spurious,
+    /// The page was mapped.
+    Mapped,
+}
+
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
+    /// Resolves a guest's fault at a guest-physical address. With no lock held, outside sections, in the thread of a vCPU,
+    /// whose own address space may be any.
+    #[inline]
+    pub fn fault(&self, address: u64, access: Access) -> GuestOutcome {
+        let page = Page::containing(address);
+        self.memory.count(Counter::PfTaken);
+        if self.options.fast_page_fault
+            && let Some(repair) = self.repair(page, access)
+        {
+            // As in KVM: also among those that were fixed, or spurious.
+            self.memory.count(Counter::PfFast);
+            self.count(repair);
+            return GuestOutcome::Resolved(repair);
+        }
+        self.map_or_fail(page, access)
+    }
+
+    #[inline]
+    fn count(&self, repair: Repair) {
+        self.memory.count(match repair {
+            Repair::Spurious => Counter::PfSpurious,
+            Repair::Fast | Repair::Mapped => Counter::PfFixed,
+        });
+    }
+
+    #[inline(never)]
+    fn map_or_fail(&self, page: Page, access: Access) -> GuestOutcome {
+        if page.0 >= LIMIT {
+            return GuestOutcome::Device;
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            match self.map(page, access) {
+                Ok(outcome) => {
+                    if let GuestOutcome::Resolved(repair) = outcome {
+                        self.count(repair);
+                    }
+                    return outcome;
+                }
+                Err(Again::Busy) => {}
+                Err(Again::Memory) => return GuestOutcome::Host(Outcome::OutOfMemory),
+                Err(Again::Host(host)) => {
+                    match self.space().fault_by_kernel(host * PAGE_SIZE, access) {
+                        // No rest: mostly the page is there now.
+                        Outcome::Resolved => continue,
+                        outcome => return GuestOutcome::Host(outcome),
+                    }
+                }
+            }
+            backoff.rest(self.machine());
+        }
+    }
+}

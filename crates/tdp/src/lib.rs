@@ -1,0 +1,38 @@
+//! Guest memory in which faults wait for no lock.
+//!
+//! A *guest* is a virtual machine's memory: slots of guest-physical addresses over the memory of a host process, and
+//! second-level page tables that hardware, or a software walk, uses below the guest's own. A guest's access that these tables
+//! do not allow is a fault of the host ([`Guest::fault`]).
+//!
+//! * **The entry says it all.** A fault that only has to restore access, after dirty logging or access tracking has taken it
+//!   away, is decided from the guest's entry alone and repaired by one compare-and-swap (`fault/fast.rs`). No lock, no look
+//!   at the memory slots, no line written but the entry's. The dirty log is what the entries say, too: a page that may be
+//!   written is one that was.
+//! * **The host's entry is the sequence.** Other faults take the page from the host's page tables: the guest claims its entry,
+//!   looks at the host's again, and publishes. What the host unmaps, pages out, copies or write-protects reaches the
+//!   guest before the host's flush ([`faultless_mm::HostPages`]).
+//!
+//! # Guide for authors of hypervisors
+//!
+//! 1. Implement [`GuestMachine`] for your [`Machine`](faultless_mm::Machine): the format of second-level entries ([`Npt`],
+//!    [`Ept`], [`Stage2`], or your own), and a flush of what vCPUs have cached.
+//! 2. [`OwnedGuest::new`] makes a guest over an address space. Its [`Guest::root`] is the table for hardware (nCR3, EPTP, VTTBR).
+//! 3. [`Guest::set_slot`] says which memory the guest has; it means what KVM's `KVM_SET_USER_MEMORY_REGION` means.
+//! 4. On a nested page fault, call [`Guest::fault`] and act on the [`GuestOutcome`]: enter the guest again, emulate the access to
+//!    a device, or report an error.
+//! 5. For dirty logging, set [`SlotFlags::LOG_DIRTY_PAGES`], then [`Guest::get_dirty_log`] and [`Guest::clear_dirty_log`].
+//! 6. Call [`OwnedGuest::destroy`] when no vCPU runs any more, before the space ends.
+#![cfg_attr(not(any(loom, shuttle, record)), no_std)]
+
+mod fault;
+mod format;
+mod guest;
+mod host;
+mod log;
+mod slots;
+mod tables;
+
+pub use fault::{GuestOutcome, Repair};
+pub use format::{Ept, Npt, SecondLevel, Stage2};
+pub use guest::{Guest, GuestMachine, HostSpace, Options, OwnedGuest};
+pub use slots::slot::{Slot, SlotFlags};

@@ -1,0 +1,172 @@
+//! The dirty log of a slot: which pages the guest has written.
+//!
+//! **An entry that allows stores is the mark.** Logging maps pages without write access; the first store faults and gets it,
+//! which marks the page, and writes no other line. So the log is read from the entries, with the bits of pages whose entries
+//! have gone ([`bitmap`]).
+//!
+//! * Clearing a page takes write access away. After the flush at the end, every store faults again.
+//! * Nothing that a fault waits for is held. A store that is let through while the log is read is in this log or the next.
+//!
+//! *Writes*: entries that are cleared, and their bits.
+//!
+//! *Models*: loom `guests.rs`.
+
+pub(crate) mod bitmap;
+
+use faultless_mm::Errno;
+use faultless_paging::Pages;
+use faultless_sync::{Mutant, mutant};
+
+use crate::format::SecondLevel;
+use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::slots::slot::SlotBody;
+
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
+    /// Calls `give` with each word of a slot's log, in order: bit `b` of word `w` is page `64 * w + b` of the slot. With
+    /// `clears`, the pages are clean from then on, as seen once this returns.
+    ///
+    /// # Errors
+    /// `ENOENT` for a slot that is not there or not logged; what `give` returns.
+    pub fn get_dirty_log(
+        &self,
+        slot: u32,
+        clears: bool,
+        give: &mut dyn FnMut(u64) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let _kept = self.changes.read(self.machine());
+        let slots = self.slots_now();
+        let slot = slots.by_number(slot).filter(|slot| slot.logs());
+        let slot = slot.ok_or(Errno::ENOENT)?;
+        let mut has_cleared = false;
+        let mut result = Ok(());
+        for first in (0..slot.pages.len()).step_by(64) {
+            let bits = match clears {
+                true => self.take_word(slot, first, u64::MAX, &mut has_cleared),
+                false => self.read_word(slot, first),
+            };
+            result = give(bits);
+            if result.is_err() {
+                break;
+            }
+        }
+        if has_cleared && !mutant(Mutant::LogClearedWithoutFlush) {
+            self.flush();
+        }
+        result
+    }
+
+    /// Clears pages in a slot's log: `count` of them from page `first` on, where the words that `wanted` returns in turn have
+    /// a bit.
+    ///
+    /// # Errors
+    /// `ENOENT` as above; `EINVAL` if `first` or `count` is no multiple of 64, unless the range ends with the slot, or the
+    /// range is not inside the slot; what `wanted` returns.
+    pub fn clear_dirty_log(
+        &self,
+        slot: u32,
+        first: u64,
+        count: u64,
+        wanted: &mut dyn FnMut() -> Result<u64, Errno>,
+    ) -> Result<(), Errno> {
+        let _kept = self.changes.read(self.machine());
+        let slots = self.slots_now();
+        if !first.is_multiple_of(64) {
+            return Err(Errno::EINVAL);
+        }
+        let slot = slots.by_number(slot).filter(|slot| slot.logs());
+        let slot = slot.ok_or(Errno::ENOENT)?;
+        let rest = slot.pages.len().checked_sub(first);
+        let is_inside =
+            rest.is_some_and(|rest| count == rest || (count < rest && count.is_multiple_of(64)));
+        if !is_inside {
+            return Err(Errno::EINVAL);
+        }
+        let mut has_cleared = false;
+        let mut result = Ok(());
+        for at in (first..first + count).step_by(64) {
+            match wanted() {
+                Ok(0) => {}
+                Ok(bits) => {
+                    self.take_word(slot, at, bits, &mut has_cleared);
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        if has_cleared && !mutant(Mutant::LogClearedWithoutFlush) {
+            self.flush();
+        }
+        result
+    }
+
+    /// Returns the pages of the slot that one word is about.
+    fn pages_of_word(slot: &SlotBody, first: u64) -> Pages {
+        let start = slot.pages.start + first;
+        Pages::new(start, slot.pages.end.min(start + 64))
+    }
+
+    fn read_word(&self, slot: &SlotBody, first: u64) -> u64 {
+        let _section = self.memory.enter();
+        let pages = Self::pages_of_word(slot, first);
+        let mut bits = 0;
+        self.for_each(pages, &mut |entry, page| {
+            // A claimed entry is of a store that has not happened yet, or of one that was reported by the bits.
+            bits |= u64::from(M::SecondLevel::is_written(entry.load())) << (page - pages.start);
+        });
+        // The bits last: an entry that is zapped meanwhile has set its bit before.
+        bits | bitmap::word(self.machine(), slot, first).map_or(0, |word| word.load())
+            & mask(pages.len())
+    }
+
+    /// Returns which of the wanted pages are dirty, and makes them clean.
+    fn take_word(&self, slot: &SlotBody, first: u64, wanted: u64, has_cleared: &mut bool) -> u64 {
+        let _section = self.memory.enter();
+        let pages = Self::pages_of_word(slot, first);
+        let wanted = wanted & mask(pages.len());
+        let mut bits = 0;
+        self.for_each(pages, &mut |entry, page| {
+            let bit = 1 << (page - pages.start);
+            if wanted & bit == 0 {
+                return;
+            }
+            let protect =
+                |value| M::SecondLevel::is_written(value).then(|| M::SecondLevel::protected(value));
+            if self.change(entry, protect).is_some() {
+                bits |= bit;
+                *has_cleared = true;
+            }
+        });
+        let word = bitmap::word(self.machine(), slot, first);
+        bits | word.map_or(0, |word| bitmap::take(word, wanted))
+    }
+
+    /// Takes write access away from all pages of a range, and flushes.
+    pub(crate) fn protect_all(&self, pages: Pages) {
+        let mut has_changed = false;
+        let mut at = pages.start;
+        while at < pages.end {
+            let part = Pages::new(at, pages.end.min(at + 512));
+            let _section = self.memory.enter();
+            self.for_each(part, &mut |entry, _| {
+                let protect = |value| {
+                    M::SecondLevel::is_written(value).then(|| M::SecondLevel::protected(value))
+                };
+                has_changed |= self.change(entry, protect).is_some();
+            });
+            at = part.end;
+        }
+        if has_changed {
+            self.flush();
+        }
+    }
+}
+
+/// The bits of `count` pages, at most 64.
+fn mask(count: u64) -> u64 {
+    match count {
+        64.. => u64::MAX,
+        count => (1 << count) - 1,
+    }
+}

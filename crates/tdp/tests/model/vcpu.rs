@@ -1,0 +1,162 @@
+//! A vCPU of a model: loads and stores through the second-level tables, with what it has cached of them.
+
+use std::sync::Arc;
+
+use faultless_mm::{Access, AddressSpace, EntryFormat};
+use faultless_paging::{LEVELS, Page, Table};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_tdp::{Guest, GuestMachine, GuestOutcome, Npt, Options, OwnedGuest, Slot, SlotFlags};
+
+use crate::model::{Model, PAGE, World};
+
+/// A model's world, as the host of guests.
+pub struct Host(pub Arc<World>);
+
+impl AsRef<AddressSpace<Model>> for Host {
+    fn as_ref(&self) -> &AddressSpace<Model> {
+        self.0.space()
+    }
+}
+
+impl GuestMachine for Model {
+    type SecondLevel = Npt;
+
+    fn flush_guest(&self, _tag: u64) {
+        self.flush_guests();
+    }
+}
+
+/// A guest of a model, shared between its threads.
+pub type ModelGuest = OwnedGuest<Model, Arc<Host>>;
+
+/// Makes a guest without slots.
+pub fn guest(world: &Arc<World>) -> Arc<ModelGuest> {
+    let host = Arc::new(Host(world.clone()));
+    Arc::new(OwnedGuest::new(host, 0, Options::default()).expect("there are frames"))
+}
+
+/// Ends a guest and its world.
+pub fn finish(guest: Arc<ModelGuest>, world: Arc<World>) {
+    let machine = world.space().memory().machine();
+    for cpu in 0..world.space().memory().cpus().len() as u32 {
+        machine.guest_tlb(cpu).lock().unwrap().clear();
+    }
+    let Ok(guest) = Arc::try_unwrap(guest) else {
+        panic!("a thread still runs");
+    };
+    guest.destroy();
+    world.finish();
+}
+
+/// Sets slot `number`: `pages` guest pages from `first` on show the host's pages from `host` on.
+pub fn set(guest: &ModelGuest, number: u32, [first, pages, host]: [u64; 3], flags: SlotFlags) {
+    let slot = Slot {
+        guest_address: first * PAGE,
+        size: pages * PAGE,
+        host_address: host * PAGE,
+        flags,
+    };
+    guest.set_slot(number, &slot).expect("it is a slot");
+}
+
+/// Returns the slot's dirty pages, as bits.
+pub fn dirty(guest: &ModelGuest, clears: bool) -> u64 {
+    let mut bits = 0;
+    let mut give = |word| {
+        bits = word;
+        Ok(())
+    };
+    guest
+        .get_dirty_log(0, clears, &mut give)
+        .expect("it is logged");
+    bits
+}
+
+/// A vCPU on a CPU, run by the calling thread.
+pub struct Vcpu<'a> {
+    guest: &'a Guest<Model, Arc<Host>>,
+    cpu: u32,
+}
+
+impl<'a> Vcpu<'a> {
+    /// The vCPU of `guest` on CPU `cpu`.
+    pub fn new(guest: &'a ModelGuest, cpu: u32) -> Self {
+        Self { guest, cpu }
+    }
+
+    fn machine(&self) -> &'static Model {
+        self.guest.space().memory().machine()
+    }
+
+    /// Loads a page's word; `None` if the access leaves the guest.
+    pub fn load(&self, page: u64) -> Option<u64> {
+        let machine = self.machine();
+        self.access(page, Access::Read, |frame| machine.word(frame))
+    }
+
+    /// Stores a page's word; `None` if the access leaves the guest.
+    pub fn store(&self, page: u64, word: u64) -> Option<()> {
+        let machine = self.machine();
+        self.access(page, Access::Write, |frame| machine.set_word(frame, word))
+    }
+
+    fn access<R>(
+        &self,
+        page: u64,
+        access: Access,
+        act: impl Fn(faultless_mm::Frame) -> R,
+    ) -> Option<R> {
+        let tlb = self.machine().guest_tlb(self.cpu);
+        loop {
+            self.machine().step();
+            {
+                let tlb = tlb.lock().unwrap();
+                if let Some(hit) = tlb.entries.get(&page)
+                    && (access != Access::Write || hit.write)
+                {
+                    return Some(act(hit.frame));
+                }
+            }
+            tlb.lock().unwrap().walks = true;
+            // Every later flush waits for the walk.
+            fence(Ordering::SeqCst);
+            let found = self.walk(page);
+            let mut tlb = tlb.lock().unwrap();
+            tlb.walks = false;
+            if let Some((frame, write)) = found {
+                let translation = crate::model::Translation { frame, write };
+                if access != Access::Write || write {
+                    tlb.entries.insert(page, translation);
+                    return Some(act(frame));
+                }
+            }
+            drop(tlb);
+            match self.guest.fault(page * PAGE, access) {
+                GuestOutcome::Resolved(_) => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// Walks the tables as hardware does.
+    fn walk(&self, page: u64) -> Option<(faultless_mm::Frame, bool)> {
+        let format = Npt::FORMAT;
+        let mut frame = self.guest.root();
+        for level in (1..LEVELS).rev() {
+            // SAFETY: tables are freed after a flush, which waits for this walk.
+            let table = unsafe { Table::at(&self.machine().hardware(), frame) };
+            let value = table.entry(Page(page).0, level).load();
+            if !format.is_present(value) {
+                return None;
+            }
+            frame = format.frame(value);
+        }
+        // SAFETY: as above.
+        let value = unsafe { Table::at(&self.machine().hardware(), frame) }
+            .entry(page, 0)
+            .load();
+        format
+            .is_present(value)
+            .then(|| (format.frame(value), format.is_writable(value)))
+    }
+}
