@@ -94,8 +94,8 @@ pub mod mp_state {
 /// The most vCPUs of a VM, and the most numbers for them, as Linux on x86-64.
 pub const MAX_VCPUS: u32 = 1024;
 pub const MAX_VCPU_IDS: u32 = 4096;
-/// The most memory slots.
-pub const MAX_SLOTS: u32 = 32764;
+/// The most memory slots: what `faultless_tdp` takes.
+pub const MAX_SLOTS: u32 = 509;
 /// The most entries of a CPUID table.
 pub const MAX_CPUID: u32 = 256;
 

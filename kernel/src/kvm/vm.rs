@@ -15,7 +15,7 @@ use super::vcpu::{Open, Vcpu};
 use super::{Handle, device, extensions};
 use crate::arch::svm;
 use crate::arch::uaccess::{self, Plain};
-use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH, Errno};
+use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
 use crate::files::description::{Description, Object};
 use crate::files::descriptors;
 use crate::files::turn::Turn;
@@ -31,8 +31,6 @@ pub struct Vm {
     /// Held while vCPUs or slots change.
     turn: Turn,
     has_irqchip: AtomicBool,
-    /// How dirty logs work (`KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2`).
-    manual: AtomicU64,
     mmu_pages: AtomicU64,
 }
 
@@ -57,7 +55,6 @@ pub fn create() -> Answer {
         vcpus: SpinLock::new(Vec::new()),
         turn: Turn::new(),
         has_irqchip: AtomicBool::new(false),
-        manual: AtomicU64::new(0),
         mmu_pages: AtomicU64::new(0),
     })?;
     describe(Handle::Vm(vm))
@@ -176,13 +173,13 @@ impl Vm {
     fn set_slot(&self, [head, guest, size, host]: [u64; 4]) -> Answer {
         let (number, flags) = (head as u32, (head >> 32) as u32);
         let _turn = self.turn.take()?;
-        self.memory.set_slot(number, flags, guest, size, host)?;
+        self.memory.set_slot(number, flags, [guest, size, host])?;
         Ok(0)
     }
 
     fn get_dirty_log(&self, [slot, to]: DirtyLog) -> Answer {
         let _turn = self.turn.take()?;
-        self.memory.get_dirty_log(slot as u32, to, self.manual.load(Ordering::Relaxed) != 0)
+        self.memory.get_dirty_log(slot as u32, to)
     }
 
     fn clear_dirty_log(&self, [head, first, from]: ClearDirtyLog) -> Answer {
@@ -206,7 +203,6 @@ impl Vm {
                 if bits & !known != 0 {
                     return Err(EINVAL);
                 }
-                self.manual.store(bits, Ordering::Relaxed);
                 self.memory.set_manual(bits);
                 Ok(0)
             }

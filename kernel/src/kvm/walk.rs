@@ -1,7 +1,7 @@
 //! A guest's own page tables, walked by the kernel: from a linear address to a guest-physical one, and accesses
 //! of the kernel to guest memory. For instructions that the kernel carries out; nothing here is fast.
 
-use super::memory::GuestMemory;
+use super::memory::{Fault, GuestMemory};
 use super::state::{CR0_PG, EFER_LMA, State};
 use crate::arch::uaccess;
 use crate::errno::{EFAULT, Errno};
@@ -144,7 +144,11 @@ pub fn write(
         let host = memory
             .host_address(physical)
             .ok_or(Refused::NoMemory(physical))?;
-        memory.wrote(physical);
+        match memory.prepare_write(physical) {
+            Fault::Resolved => {}
+            Fault::Mmio => return Err(Refused::NoMemory(physical)),
+            _ => return Err(Refused::ByHost),
+        }
         uaccess::write_bytes(host, &from[done..done + part]).map_err(|_| Refused::ByHost)
     })
 }

@@ -14,6 +14,7 @@ use faultless_mm::{Access, Machine, Memory};
 use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
 use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, CpuSet, Wait};
+use faultless_tdp::{GuestMachine, Npt};
 
 use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
@@ -137,6 +138,14 @@ impl Machine for Kernel {
     fn init_root(&self, root: Frame) {
         // SAFETY: The core hands over a new table before its first use.
         unsafe { paging::copy_upper_half(self.pointer(root).as_ptr().cast()) };
+    }
+}
+
+impl GuestMachine for Kernel {
+    type SecondLevel = Npt;
+
+    fn flush_guest(&self, tag: u64) {
+        crate::kvm::flush::flush(tag);
     }
 }
 

@@ -83,7 +83,7 @@ fn nested_fault(vcpu: &Vcpu, state: &mut State, memory: &GuestMemory) -> Result<
         FETCH => Access::Execute,
         _ => Access::Write,
     };
-    match memory.fault(address, access, vcpu.id) {
+    match memory.fault(address, access) {
         Fault::Resolved => Ok(Next::Enter),
         Fault::Mmio => mmio::exit(state, memory, &vcpu.area, address),
         Fault::OutOfMemory => {
