@@ -64,7 +64,9 @@ fn offered(function: u32, index: u32) -> Option<[u32; 4]> {
         }
         (0xd, 0) => [a & COMPONENTS, 576, xsave_size(a & COMPONENTS), 0],
         (0xd, 1) => [a & 0b111, 0, 0, 0],
-        (0xd, 2..=63) if COMPONENTS >> index.min(31) & 1 != 0 && index < 32 && a != 0 => [a, b, c & 2, 0],
+        (0xd, 2..=63) if COMPONENTS >> index.min(31) & 1 != 0 && index < 32 && a != 0 => {
+            [a, b, c & 2, 0]
+        }
         (0xd, _) => return None,
         (2 | 3 | 5 | 6 | 8 | 9 | 0xa | 0xb | 0xc, _) => [0; 4],
         (4, _) if a & 31 == 0 => return None,
@@ -153,7 +155,10 @@ pub fn read(at: u64) -> Result<Vec<Entry>, Errno> {
     }
     let mut table = Vec::new();
     for number in 0..u64::from(count) {
-        push(&mut table, uaccess::read(at.wrapping_add(8 + number * BYTES))?)?;
+        push(
+            &mut table,
+            uaccess::read(at.wrapping_add(8 + number * BYTES))?,
+        )?;
     }
     Ok(table)
 }
@@ -163,7 +168,12 @@ fn find(table: &[Entry], function: u32, index: u32) -> Option<[u32; 4]> {
         entry[FUNCTION] == function && (entry[FLAGS] & INDEXED == 0 || entry[INDEX] == index)
     };
     let entry = table.iter().find(fits)?;
-    Some([entry[ANSWER], entry[ANSWER + 1], entry[ANSWER + 2], entry[ANSWER + 3]])
+    Some([
+        entry[ANSWER],
+        entry[ANSWER + 1],
+        entry[ANSWER + 2],
+        entry[ANSWER + 3],
+    ])
 }
 
 /// Bits of physical addresses; 36 is what a CPU has that does not say.
@@ -176,7 +186,8 @@ pub fn address_bits(table: &[Entry]) -> u32 {
 pub fn forbidden_cr4(table: &[Entry]) -> u64 {
     const ALWAYS: u64 = 0x7ff;
     let bits = |[_, basic, extended]: [[u32; 4]; 3]| {
-        let bit = |word: u32, number: u32, to: u64| if word >> number & 1 != 0 { 1 << to } else { 0 };
+        let bit =
+            |word: u32, number: u32, to: u64| if word >> number & 1 != 0 { 1 << to } else { 0 };
         bit(basic[2], 26, 18)
             | bit(basic[2], 17, 17)
             | bit(extended[1], 7, 20)

@@ -51,7 +51,11 @@ pub fn get(state: &mut State) -> Events {
     let control = state.control();
     let (event, error) = (control.event, control.event_error);
     let mut events = Events {
-        shadow: if control.interrupt_state & 1 != 0 { 3 } else { 0 },
+        shadow: if control.interrupt_state & 1 != 0 {
+            3
+        } else {
+            0
+        },
         flags: 1 | HAS_SHADOW | 8,
         ..Events::default()
     };
@@ -114,7 +118,8 @@ pub fn deliver_again(state: &mut State) {
     if event & VALID == 0 {
         return;
     }
-    let is_software = event >> 8 & 7 == SOFTWARE || event >> 8 & 7 == EXCEPTION && matches!(event as u8, 3 | 4);
+    let is_software =
+        event >> 8 & 7 == SOFTWARE || event >> 8 & 7 == EXCEPTION && matches!(event as u8, 3 | 4);
     if !is_software {
         control.event = event;
         control.event_error = control.exit_interrupt_error;

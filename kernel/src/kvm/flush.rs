@@ -51,6 +51,11 @@ impl Flusher {
         }
     }
 
+    /// How often it was flushed.
+    pub fn flushes(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed) - 1
+    }
+
     /// The tag of the VM's guest memory.
     pub fn tag(&self) -> u64 {
         core::ptr::from_ref(self).expose_provenance() as u64

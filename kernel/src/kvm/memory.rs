@@ -4,6 +4,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+pub use faultless_tdp::Repair;
 use faultless_tdp::{GuestOutcome, Options, OwnedGuest, Slot, SlotFlags};
 
 use super::uapi::INITIALLY_SET;
@@ -17,7 +18,7 @@ use crate::shared::Shared;
 /// How a guest's fault ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    Resolved,
+    Resolved(Repair),
     /// There is no slot, or a read-only one is written to.
     Mmio,
     OutOfMemory,
@@ -113,7 +114,7 @@ impl GuestMemory {
     #[inline]
     pub fn fault(&self, address: u64, access: Access) -> Fault {
         match self.guest.fault(address, access) {
-            GuestOutcome::Resolved(_) => Fault::Resolved,
+            GuestOutcome::Resolved(repair) => Fault::Resolved(repair),
             GuestOutcome::Device => Fault::Mmio,
             GuestOutcome::Host(Outcome::OutOfMemory) => Fault::OutOfMemory,
             GuestOutcome::Host(Outcome::Interrupted) => Fault::Interrupted,

@@ -24,9 +24,11 @@ pub mod fpu;
 pub mod io;
 pub mod memory;
 pub mod msr;
+pub mod pre_fault;
 pub mod registers;
 pub mod run;
 pub mod state;
+pub mod stats;
 pub mod sync_regs;
 pub mod system_registers;
 pub mod uapi;
@@ -37,13 +39,14 @@ pub mod walk;
 use core::fmt;
 
 use crate::arch::svm;
-use crate::errno::Answer;
+use crate::errno::{Answer, ENOTTY};
 use crate::shared::Shared;
 
 /// What a descriptor of KVM has open.
 pub enum Handle {
     Vm(Shared<vm::Vm>),
     Vcpu(vcpu::Open),
+    Stats(stats::Of),
 }
 
 impl Handle {
@@ -55,6 +58,7 @@ impl Handle {
         match self {
             Self::Vm(vm) => vm::Vm::ioctl(vm, request, at),
             Self::Vcpu(open) => open.ioctl(request, at),
+            Self::Stats(_) => Err(ENOTTY),
         }
     }
 }
@@ -64,6 +68,8 @@ impl fmt::Display for Handle {
         match self {
             Self::Vm(_) => write!(f, "kvm-vm"),
             Self::Vcpu(open) => write!(f, "kvm-vcpu:{}", open.vcpu.id),
+            Self::Stats(stats::Of::Vm(_)) => write!(f, "kvm-vm-stats"),
+            Self::Stats(stats::Of::Vcpu(open)) => write!(f, "kvm-vcpu-stats:{}", open.vcpu.id),
         }
     }
 }

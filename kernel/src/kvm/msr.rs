@@ -23,8 +23,24 @@ const HARDWARE_CONFIGURATION: u32 = 0xc001_0015;
 
 /// The registers that programs save and restore.
 const LISTED: [u32; 18] = [
-    TSC, APIC_BASE, 0x174, 0x175, 0x176, MISC_ENABLE, PAT, MTRR_DEFAULT, EFER, 0xc000_0081, 0xc000_0082,
-    0xc000_0083, 0xc000_0084, 0xc000_0100, 0xc000_0101, 0xc000_0102, TSC_AUX, HARDWARE_CONFIGURATION,
+    TSC,
+    APIC_BASE,
+    0x174,
+    0x175,
+    0x176,
+    MISC_ENABLE,
+    PAT,
+    MTRR_DEFAULT,
+    EFER,
+    0xc000_0081,
+    0xc000_0082,
+    0xc000_0083,
+    0xc000_0084,
+    0xc000_0100,
+    0xc000_0101,
+    0xc000_0102,
+    TSC_AUX,
+    HARDWARE_CONFIGURATION,
 ];
 
 /// The place of a memory type register among those that are kept.
@@ -83,7 +99,13 @@ pub fn get(state: &mut State, number: u32) -> Option<u64> {
 /// Sets a register; whether there is such, and it can have the value.
 pub fn set(state: &mut State, number: u32, value: u64) -> bool {
     const ADDRESSES: [u32; 7] = [
-        0x175, 0x176, 0xc000_0082, 0xc000_0083, 0xc000_0100, 0xc000_0101, 0xc000_0102,
+        0x175,
+        0x176,
+        0xc000_0082,
+        0xc000_0083,
+        0xc000_0100,
+        0xc000_0101,
+        0xc000_0102,
     ];
     if ADDRESSES.contains(&number) && (value as i64) << 16 >> 16 != value as i64 {
         return false;

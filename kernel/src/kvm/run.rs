@@ -9,6 +9,7 @@
 use super::area::{Area, at};
 use super::exits::{self, Next, mmio};
 use super::state::{Pending, State};
+use super::stats::Stat;
 use super::uapi::{self, mp_state};
 use super::vcpu::Vcpu;
 use super::vm::Vm;
@@ -34,6 +35,7 @@ pub fn run(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Answer {
         blocked
     });
     vcpu.area.write(at::FLAGS, 0u16);
+    vcpu.stats.add(Stat::FpuReload);
     fpu::enter(thread, &vcpu.area);
     let answer = begin(vm, vcpu, state, wants_exit);
     fpu::leave(thread, &vcpu.area);
@@ -65,9 +67,7 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
         Pending::Nothing => {}
         Pending::Port(access) => io::complete(access, state, &vm.memory, area)?,
         Pending::Memory(access) => {
-            if mmio::complete(access, state, &vm.memory, area)? == Next::Leave {
-                return Ok(0);
-            }
+            mmio::complete(access, state, area);
         }
     }
     if wants_exit {
@@ -82,6 +82,7 @@ fn turn(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Answer {
     let thread = sched::current();
     loop {
         if may_not_enter(thread) {
+            vcpu.stats.add(Stat::SignalExits);
             vcpu.area.leave(uapi::exit::INTR, &[]);
             return Err(EINTR);
         }
@@ -89,8 +90,13 @@ fn turn(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Answer {
             vcpu.area.leave(uapi::exit::IRQ_WINDOW_OPEN, &[]);
             return Ok(0);
         }
-        enter(vm, state);
-        if exits::handle(vcpu, state, &vm.memory)? == Next::Leave {
+        if state.mp_state == mp_state::HALTED {
+            // Nothing but a signal can come.
+            sleep(state);
+            continue;
+        }
+        enter(vm, vcpu, state);
+        if exits::handle(vm, vcpu, state)? == Next::Leave {
             return Ok(0);
         }
     }
@@ -117,12 +123,19 @@ fn may_not_enter(thread: &'static Thread) -> bool {
 
 /// Enters the guest, and returns when it has left. Interrupts are off.
 #[inline]
-fn enter(vm: &Vm, state: &mut State) {
-    const FLUSH_ALL: u8 = 1;
+fn enter(vm: &Vm, vcpu: &Vcpu, state: &mut State) {
     let host = svm::enable_here();
     let flushes = vm.flusher.enter(state);
-    state.control().flush = if flushes { FLUSH_ALL } else { 0 };
+    state.control().flush = 0;
+    if flushes {
+        state.control().flush = svm::flush_command();
+        vcpu.stats.add(Stat::TlbFlush);
+    }
     inject_interrupt(state);
+    const BREAKPOINTS: u64 = 0xff;
+    if state.save().dr7 & BREAKPOINTS != 0 {
+        svm::load_breakpoints(&state.breakpoints);
+    }
     // SAFETY: SVM is on; the state was checked by what set it, or is refused by the CPU; the guest reaches memory
     // by its nested tables only. The vCPU's turn is held, and interrupts are off.
     unsafe { svm::enter(state.block(), host, &raw mut state.registers) };

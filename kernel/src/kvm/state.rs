@@ -21,7 +21,6 @@ pub mod register {
     pub const RSI: usize = 4;
     pub const RDI: usize = 5;
     pub const RSP: usize = 6;
-    pub const RBP: usize = 7;
 }
 
 pub const CR0_PE: u64 = 1;
@@ -77,6 +76,8 @@ pub struct State {
     pub cr0_caching: u64,
     pub xcr0: u64,
     pub messages: Messages,
+    /// Debug registers 0 to 3.
+    pub breakpoints: [u64; 4],
     /// The signals that are blocked while it runs (`KVM_SET_SIGNAL_MASK`).
     pub mask: Option<u64>,
     /// An interrupt that the program wants to be delivered (`KVM_INTERRUPT`).
@@ -113,6 +114,7 @@ impl State {
                 misc_enable: 1,
                 ..Messages::default()
             },
+            breakpoints: [0; 4],
             mask: None,
             interrupt: None,
             cr8: 0,

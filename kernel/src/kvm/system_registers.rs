@@ -191,7 +191,8 @@ pub fn set(state: &mut State, from: &SystemRegisters) -> Result<(), Errno> {
     }
     state.cr8 = from.cr8 & 15;
     state.cr0_caching = from.cr0 & (CR0_CD | CR0_NW);
-    let first = (0..256u32).find(|&vector| from.interrupts[vector as usize / 64] >> (vector % 64) & 1 != 0);
+    let first =
+        (0..256u32).find(|&vector| from.interrupts[vector as usize / 64] >> (vector % 64) & 1 != 0);
     state.interrupt = first.map(|vector| vector as u8);
     let save = state.save();
     save.cs = hardware(&from.cs);

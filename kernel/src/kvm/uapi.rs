@@ -36,7 +36,6 @@ pub const SET_TSS_ADDR: u32 = plain(0x47);
 pub const SET_IDENTITY_MAP_ADDR: u32 = reads(0x48, 8);
 pub const SET_USER_MEMORY_REGION2: u32 = reads(0x49, 160);
 pub const CREATE_IRQCHIP: u32 = plain(0x60);
-pub const SET_TSC_KHZ: u32 = plain(0xa2);
 pub const GET_TSC_KHZ: u32 = plain(0xa3);
 pub const ENABLE_CAP: u32 = reads(0xa3, 104);
 pub const CLEAR_DIRTY_LOG: u32 = both(0xc0, 24);
@@ -80,7 +79,6 @@ pub mod exit {
     pub const FAIL_ENTRY: u32 = 9;
     pub const INTR: u32 = 10;
     pub const INTERNAL_ERROR: u32 = 17;
-    pub const MEMORY_FAULT: u32 = 39;
 }
 
 /// States of a vCPU (`KVM_MP_STATE_*`).

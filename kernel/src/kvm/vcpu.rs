@@ -2,11 +2,15 @@
 
 use core::cell::UnsafeCell;
 
+use linux_raw_sys::general as linux;
+
 use super::area::Area;
 use super::state::State;
+use super::stats::{self, Stats};
 use super::uapi::{self, mp_state};
 use super::vm::Vm;
-use super::{cpuid, events, fpu, msr, registers, run, system_registers};
+use super::{Handle, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm};
+use crate::arch::svm::Clean;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, EIO, ENOTTY, Errno};
 use crate::files::turn::Turn;
@@ -16,6 +20,7 @@ use crate::shared::Shared;
 pub struct Vcpu {
     pub id: u32,
     pub area: Area,
+    pub stats: Stats,
     /// Held by the call that uses the state.
     turn: Turn,
     state: UnsafeCell<State>,
@@ -39,6 +44,7 @@ impl Vcpu {
         Ok(Self {
             id,
             area,
+            stats: Stats::new(),
             turn: Turn::new(),
             state: UnsafeCell::new(State::new(id, root)?),
         })
@@ -82,12 +88,15 @@ impl Open {
             uapi::GET_CPUID2 => return cpuid::write(at, &state.cpuid),
             uapi::GET_MSRS => {
                 let get = |state: &mut State, number, value: &mut u64| {
-                    msr::get(state, number).map(|found| *value = found).is_some()
+                    msr::get(state, number)
+                        .map(|found| *value = found)
+                        .is_some()
                 };
                 return msr::several(state, at, get, true);
             }
             uapi::SET_MSRS => {
-                let set = |state: &mut State, number, value: &mut u64| msr::set(state, number, *value);
+                let set =
+                    |state: &mut State, number, value: &mut u64| msr::set(state, number, *value);
                 return msr::several(state, at, set, false);
             }
             uapi::GET_MP_STATE => uaccess::write(at, &state.mp_state)?,
@@ -120,12 +129,36 @@ impl Open {
             }
             uapi::GET_VCPU_EVENTS => uaccess::write(at, &events::get(state))?,
             uapi::SET_VCPU_EVENTS => events::set(state, &uaccess::read(at)?)?,
+            // Breakpoints, status, control.
+            uapi::GET_DEBUGREGS => {
+                let mut words = [0u64; 16];
+                words[..4].copy_from_slice(&state.breakpoints);
+                (words[4], words[5]) = (state.save().dr6, state.save().dr7);
+                uaccess::write(at, &words)?;
+            }
+            uapi::SET_DEBUGREGS => {
+                let words: [u64; 16] = uaccess::read(at)?;
+                if words[6] != 0 || words[4] >> 32 != 0 || words[5] >> 32 != 0 {
+                    return Err(EINVAL);
+                }
+                state.breakpoints.copy_from_slice(&words[..4]);
+                (state.save().dr6, state.save().dr7) = (words[4], words[5] | 0x400);
+                state.changed(Clean::DEBUG_REGISTERS);
+            }
             uapi::GET_FPU => return fpu::get_legacy(area, at),
             uapi::SET_FPU => return fpu::set_legacy(area, at),
             uapi::GET_XSAVE | uapi::GET_XSAVE2 => return fpu::get_xsave(area, at),
             uapi::SET_XSAVE => return fpu::set_xsave(area, at),
             uapi::GET_XCRS => return fpu::get_xcrs(state, at),
             uapi::SET_XCRS => return fpu::set_xcrs(state, at),
+            uapi::PRE_FAULT_MEMORY => return pre_fault::run(&self.vm, at),
+            uapi::GET_STATS_FD => {
+                let open = Self {
+                    vm: self.vm.clone(),
+                    vcpu: self.vcpu.clone(),
+                };
+                return vm::describe(Handle::Stats(stats::Of::Vcpu(open)), linux::O_RDONLY);
+            }
             uapi::GET_TSC_KHZ => return Ok(super::device::tsc_khz()),
             _ => return Err(ENOTTY),
         }

@@ -12,7 +12,7 @@ use super::flush::Flusher;
 use super::memory::GuestMemory;
 use super::uapi::{self, INITIALLY_SET, MANUAL_PROTECT};
 use super::vcpu::{Open, Vcpu};
-use super::{Handle, device, extensions};
+use super::{Handle, device, extensions, stats};
 use crate::arch::svm;
 use crate::arch::uaccess::{self, Plain};
 use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
@@ -25,6 +25,8 @@ use crate::sync::SpinLock;
 
 /// A virtual machine. Its memory is dropped before the flusher, which the memory calls.
 pub struct Vm {
+    /// Unlike that of any other VM.
+    pub number: u64,
     pub memory: GuestMemory,
     pub flusher: Shared<Flusher>,
     vcpus: SpinLock<Vec<Shared<Vcpu>>>,
@@ -32,11 +34,13 @@ pub struct Vm {
     turn: Turn,
     has_irqchip: AtomicBool,
     mmu_pages: AtomicU64,
+    /// Whether the program is told of instructions that cannot be carried out, at any level.
+    tells_failures: AtomicBool,
 }
 
-/// Makes a descriptor for something of KVM, which programs can also execute, as on Linux.
-fn describe(handle: Handle) -> Answer {
-    let description = Description::new(Object::Guest(handle), linux::O_RDWR, None)?;
+/// Makes a descriptor for something of KVM, closed on `exec`.
+pub fn describe(handle: Handle, flags: u32) -> Answer {
+    let description = Description::new(Object::Guest(handle), flags, None)?;
     descriptors::current().add(description, 0, true)
 }
 
@@ -49,15 +53,18 @@ pub fn create() -> Answer {
     let space = process::current().space().ok_or(ESRCH)?;
     let flusher = Shared::new(Flusher::new())?;
     let memory = GuestMemory::new(space, flusher.tag())?;
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
     let vm = Shared::new(Vm {
+        number: NUMBER.fetch_add(1, Ordering::Relaxed),
         memory,
         flusher,
         vcpus: SpinLock::new(Vec::new()),
         turn: Turn::new(),
         has_irqchip: AtomicBool::new(false),
         mmu_pages: AtomicU64::new(0),
+        tells_failures: AtomicBool::new(false),
     })?;
-    describe(Handle::Vm(vm))
+    describe(Handle::Vm(vm), linux::O_RDWR)
 }
 
 /// Bytes of the argument of `KVM_GET_DIRTY_LOG` and of `KVM_CLEAR_DIRTY_LOG`.
@@ -82,6 +89,10 @@ impl Vm {
     #[inline]
     pub fn is_callers(&self) -> bool {
         ptr::eq(self.memory.space(), process::space())
+    }
+
+    pub fn tells_failures(&self) -> bool {
+        self.tells_failures.load(Ordering::Relaxed)
     }
 
     pub fn has_irqchip(&self) -> bool {
@@ -123,6 +134,10 @@ impl Vm {
             }
             uapi::GET_NR_MMU_PAGES => Ok(this.mmu_pages.load(Ordering::Relaxed)),
             uapi::SET_TSS_ADDR | uapi::SET_IDENTITY_MAP_ADDR => Ok(0),
+            uapi::GET_STATS_FD => {
+                let of = stats::Of::Vm(this.clone());
+                describe(Handle::Stats(of), linux::O_RDONLY)
+            }
             uapi::GET_TSC_KHZ => Ok(device::tsc_khz()),
             // No rings are offered.
             uapi::RESET_DIRTY_RINGS => Err(EINVAL),
@@ -148,10 +163,11 @@ impl Vm {
             vcpus.try_reserve(1).map_err(|_| ENOMEM)?;
         }
         let vcpu = Shared::new(Vcpu::new(id, this.memory.root())?)?;
-        let answer = describe(Handle::Vcpu(Open {
+        let open = Open {
             vm: this.clone(),
             vcpu: vcpu.clone(),
-        }))?;
+        };
+        let answer = describe(Handle::Vcpu(open), linux::O_RDWR)?;
         // Reserved above, and nothing else adds.
         this.vcpus.lock().push(vcpu);
         Ok(answer)
@@ -204,6 +220,14 @@ impl Vm {
                     return Err(EINVAL);
                 }
                 self.memory.set_manual(bits);
+                Ok(0)
+            }
+            extensions::EXIT_ON_EMULATION_FAILURE => {
+                let on = match wanted.arguments[0] {
+                    on @ 0..=1 => on != 0,
+                    _ => return Err(EINVAL),
+                };
+                self.tells_failures.store(on, Ordering::Relaxed);
                 Ok(0)
             }
             _ => Err(EINVAL),

@@ -71,7 +71,11 @@ pub fn translate(
     let entry = loop {
         level -= 1;
         let index = linear >> (12 + level * bits) & ((1 << bits) - 1);
-        let index = if levels == 3 && level == 2 { index & 3 } else { index };
+        let index = if levels == 3 && level == 2 {
+            index & 3
+        } else {
+            index
+        };
         let entry = word(memory, table + index * bytes as u64, bytes)?;
         if entry & PRESENT == 0 {
             return Err(error(false));
@@ -145,7 +149,7 @@ pub fn write(
             .host_address(physical)
             .ok_or(Refused::NoMemory(physical))?;
         match memory.prepare_write(physical) {
-            Fault::Resolved => {}
+            Fault::Resolved(_) => {}
             Fault::Mmio => return Err(Refused::NoMemory(physical)),
             _ => return Err(Refused::ByHost),
         }

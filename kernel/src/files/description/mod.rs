@@ -202,16 +202,14 @@ impl Description {
             | Object::Epoll(_)
             | Object::Faults(_)
             | Object::Guest(_)
-            | Object::Process(_) => {
-                Ok(Stat {
-                    filesystem: NO_PATH,
-                    number: 4,
-                    mode: 0o600,
-                    links: 1,
-                    block_size: 4096,
-                    ..Stat::default()
-                })
-            }
+            | Object::Process(_) => Ok(Stat {
+                filesystem: NO_PATH,
+                number: 4,
+                mode: 0o600,
+                links: 1,
+                block_size: 4096,
+                ..Stat::default()
+            }),
         }
     }
 

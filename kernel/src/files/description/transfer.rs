@@ -15,6 +15,7 @@ use super::super::node::{Body, Inode};
 use super::super::proc;
 use super::{Description, Object};
 use crate::errno::{Answer, EBADF, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
+use crate::kvm;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -63,6 +64,9 @@ impl Description {
             Object::Directory(_) => Err(EISDIR),
             Object::Path(_) => Err(EBADF),
             Object::Device(device, _) => device.read(to, length, self.waits()),
+            Object::Guest(kvm::Handle::Stats(stats)) => {
+                self.at(at, |position| stats.read(position, to, length))
+            }
             _ if matches!(at, At::There(_)) => Err(ESPIPE),
             Object::Stream(stream) => stream.read(to, length, self.waits()),
             Object::Pipe(end) => end.read(to, length, self.waits()),

@@ -12,7 +12,9 @@ pub struct Messages([u8; 2 * 4096]);
 static PORTS: Ports = Ports([0xff; 3 * 4096]);
 static MESSAGES: Messages = Messages(allow(&[
     0x174, // SYSENTER_CS, _ESP, _EIP
-    0x175, 0x176, 0xc000_0081, // STAR
+    0x175,
+    0x176,
+    0xc000_0081, // STAR
     0xc000_0082, // LSTAR
     0xc000_0083, // CSTAR
     0xc000_0084, // SFMASK

@@ -13,7 +13,7 @@ mod bitmaps;
 mod enter;
 mod vmcb;
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::percpu::{self, MAX_CPUS};
 use super::{msr, paging};
@@ -39,6 +39,9 @@ struct Host {
     on: AtomicBool,
 }
 
+/// What the CPUs offer beyond the least (CPUID 8000000A, EDX).
+static OFFERED: AtomicU32 = AtomicU32::new(0);
+
 static HOSTS: [Host; MAX_CPUS] = [const {
     Host {
         pages: AtomicU64::new(0),
@@ -59,12 +62,27 @@ pub fn is_there() -> bool {
 
 /// Whether the CPU stores the address of the next instruction when a guest leaves.
 pub fn tells_next() -> bool {
-    raw_cpuid::cpuid!(0x8000_000a).edx & 1 << 3 != 0
+    OFFERED.load(Ordering::Relaxed) & 1 << 3 != 0
 }
 
-/// Whether the CPU can flush one address-space identifier.
-pub fn flushes_one() -> bool {
-    raw_cpuid::cpuid!(0x8000_000a).edx & 1 << 6 != 0
+/// How the control block asks for a flush: of the guests' address-space identifier, or, where the CPU cannot do that,
+/// of everything.
+pub fn flush_command() -> u8 {
+    match OFFERED.load(Ordering::Relaxed) & 1 << 6 {
+        0 => 1,
+        _ => 3,
+    }
+}
+
+/// Loads debug registers 0 to 3 for a guest. The kernel has no breakpoints of its own, and none while it runs: a
+/// guest that leaves turns them off.
+pub fn load_breakpoints(to: &[u64; 4]) {
+    // SAFETY: Without effect until the guest's control register comes with it.
+    unsafe {
+        core::arch::asm!("mov dr0, {}", "mov dr1, {}", "mov dr2, {}", "mov dr3, {}",
+            in(reg) to[0], in(reg) to[1], in(reg) to[2], in(reg) to[3],
+            options(nomem, nostack, preserves_flags));
+    }
 }
 
 /// Allocates what every CPU needs, before the first guest is made.
@@ -72,6 +90,7 @@ pub fn flushes_one() -> bool {
 /// # Errors
 /// `ENOMEM`.
 pub fn prepare() -> Result<(), Errno> {
+    OFFERED.store(raw_cpuid::cpuid!(0x8000_000a).edx, Ordering::Relaxed);
     for host in &HOSTS[..percpu::count() as usize] {
         if host.pages.load(Ordering::Acquire) != 0 {
             continue;
