@@ -3,7 +3,7 @@
 use super::uapi::{self, MAX_CPUID};
 use super::{area, cpuid, extensions, msr, vm};
 use crate::arch::{time, uaccess};
-use crate::errno::{Answer, EINVAL, ENOTTY};
+use crate::errno::{Answer, EINVAL};
 
 const VERSION: u64 = 12;
 
@@ -27,7 +27,7 @@ pub fn ioctl(request: u32, at: u64) -> Answer {
         uapi::GET_EMULATED_CPUID => cpuid::write(at, &[]),
         uapi::GET_MSR_INDEX_LIST => msr::list(at),
         uapi::GET_MSR_FEATURE_INDEX_LIST => msr::write_list(at, &[]),
-        _ => Err(ENOTTY),
+        _ => Err(EINVAL),
     }
 }
 

@@ -12,7 +12,7 @@ use super::vm::Vm;
 use super::{Handle, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm};
 use crate::arch::svm::Clean;
 use crate::arch::uaccess;
-use crate::errno::{Answer, EINVAL, EIO, ENOTTY, Errno};
+use crate::errno::{Answer, EINVAL, EIO, Errno};
 use crate::files::turn::Turn;
 use crate::shared::Shared;
 
@@ -160,7 +160,7 @@ impl Open {
                 return vm::describe(Handle::Stats(stats::Of::Vcpu(open)), linux::O_RDONLY);
             }
             uapi::GET_TSC_KHZ => return Ok(super::device::tsc_khz()),
-            _ => return Err(ENOTTY),
+            _ => return Err(EINVAL),
         }
         Ok(0)
     }
