@@ -23,6 +23,7 @@ mod exec;
 mod files;
 mod futex;
 mod heap;
+mod kvm;
 mod memory;
 mod panic;
 mod process;

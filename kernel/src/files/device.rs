@@ -5,7 +5,7 @@ use super::{hpet, input, stream};
 use crate::arch::random;
 use crate::console;
 use crate::errno::{Answer, EINVAL, EIO, ENOSPC, ENXIO, Errno};
-use crate::swap;
+use crate::{kvm, swap};
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub enum Device {
     Disk(swap::Kind),
     /// `/dev/userfaultfd`, which makes userfaultfds.
     Userfault,
+    /// `/dev/kvm`, which makes virtual machines.
+    Kvm,
 }
 
 /// Fills a buffer with random bytes.
@@ -47,6 +49,7 @@ impl Device {
         (swap::Kind::Ram.node(), Self::Disk(swap::Kind::Ram)),
         (swap::Kind::Virtio.node(), Self::Disk(swap::Kind::Virtio)),
         ("userfaultfd", Self::Userfault),
+        ("kvm", Self::Kvm),
     ];
 
     /// Whether it is a block device.
@@ -66,13 +69,14 @@ impl Device {
             Self::Disk(kind) => (kind.major(), 0),
             // As the first device with a number of the kernel's choice.
             Self::Userfault => (10, 126),
+            Self::Kvm => (10, 232),
         }
     }
 
     /// Permissions of its node.
     pub fn permissions(self) -> u32 {
         match self {
-            Self::Terminal(1) | Self::Timer | Self::Userfault => 0o600,
+            Self::Terminal(1) | Self::Timer | Self::Userfault | Self::Kvm => 0o600,
             Self::Disk(_) => 0o660,
             _ => 0o666,
         }
@@ -83,6 +87,7 @@ impl Device {
         match self {
             Self::Timer => hpet::device().is_some(),
             Self::Disk(kind) => swap::has(kind),
+            Self::Kvm => kvm::is_there(),
             _ => true,
         }
     }
@@ -107,7 +112,7 @@ impl Device {
             Self::Terminal(_) => input::read(to, length, wait),
             // No interrupt was asked for, and a disk is never open.
             Self::Timer | Self::Disk(_) => Err(EIO),
-            Self::Userfault => Err(EINVAL),
+            Self::Userfault | Self::Kvm => Err(EINVAL),
         }
     }
 
@@ -118,7 +123,7 @@ impl Device {
             // Linux stirs in what is written; the generator here does not need it.
             Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
             Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
-            Self::Timer | Self::Disk(_) | Self::Userfault => Err(EINVAL),
+            Self::Timer | Self::Disk(_) | Self::Userfault | Self::Kvm => Err(EINVAL),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::hpet;
 use super::node::Body;
 use super::source::{self, Source, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
+use crate::kvm;
+use crate::memory::Device as Frames;
 use crate::memory::machine::memory;
 use crate::memory::reclaim::or_reclaim;
 use crate::memory::{MemoryObject, Opened, OpenedDevice};
@@ -59,7 +61,10 @@ pub fn map(description: &Description, wish: &MmapArgs) -> Answer {
             _ => Err(ENODEV),
         },
         Object::Device(Device::Zero, _) => map_zeroes(description, wish),
-        Object::Device(Device::Timer, _) => map_timer(description, wish),
+        Object::Device(Device::Timer, _) => map_device(description, hpet::device(), wish),
+        Object::Guest(kvm::Handle::Vcpu(open)) => {
+            map_device(description, Some(open.vcpu.area.device()), wish)
+        }
         _ => wish.map(readable.and(Err(ENODEV)), 0, writable),
     }
 }
@@ -124,10 +129,10 @@ fn map_zeroes(description: &Description, wish: &MmapArgs) -> Answer {
     wish.map(Ok(&store), 0, writable)
 }
 
-/// Maps the registers of `/dev/hpet`.
-fn map_timer(description: &Description, wish: &MmapArgs) -> Answer {
+/// Maps the frames of a device: the registers of `/dev/hpet`, or the run area of a vCPU.
+fn map_device(description: &Description, device: Option<&Frames>, wish: &MmapArgs) -> Answer {
     let opened = OpenedDevice {
-        device: hpet::device().ok_or(ENODEV),
+        device: device.ok_or(ENODEV),
         offset: wish.offset,
         file: description.number,
         writable: description.may_write().is_ok(),

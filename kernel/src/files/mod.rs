@@ -27,6 +27,7 @@ pub mod image;
 pub mod initramfs;
 pub mod input;
 mod ksm;
+mod kvm_parameters;
 pub mod limit;
 pub mod lock;
 pub mod mapped;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::node::Node;
 use super::proc::Text;
-use super::{cpus, ksm, tree};
+use super::{cpus, ksm, kvm_parameters, tree};
 use crate::errno::{ENOENT, ENOMEM, Errno};
 
 /// Makes all files.
@@ -13,7 +13,8 @@ use crate::errno::{ENOENT, ENOMEM, Errno};
 /// `ENOMEM`.
 pub fn build() -> Result<(), Errno> {
     cpus::build()?;
-    ksm::build()
+    ksm::build()?;
+    kvm_parameters::build()
 }
 
 /// Makes a directory, if it is missing, and returns it.

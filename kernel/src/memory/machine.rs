@@ -14,6 +14,7 @@ use faultless_mm::{Access, Machine, Memory};
 use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
 use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, CpuSet, Wait};
+use faultless_tdp::{GuestMachine, Npt};
 
 use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
@@ -140,6 +141,14 @@ impl Machine for Kernel {
     }
 }
 
+impl GuestMachine for Kernel {
+    type SecondLevel = Npt;
+
+    fn flush_guest(&self, tag: u64) {
+        crate::kvm::flush::flush(tag);
+    }
+}
+
 /// Gives the core all remaining memory.
 pub fn set_up(info: &StartInfo, mut boot: BootFrames, cpus: usize) {
     let _ = info;
@@ -217,6 +226,10 @@ pub enum Purpose {
     Trace,
     /// Shared with a disk.
     Disk,
+    /// Of the hypervisor as a whole: kept for ever.
+    Hypervisor,
+    /// Of one vCPU.
+    Guest,
 }
 
 fn mark(frame: Frame, purpose: Purpose) {

@@ -10,11 +10,14 @@ use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use faultless_mm::AddressSpace;
+
 use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
 use crate::errno::Errno;
 use crate::files::usage::Running;
 use crate::files::userfault::report_forks;
+use crate::memory::machine::Kernel;
 use crate::memory::{self, Cpu, Layout, MemoryLimits, Policy, Space, machine};
 use crate::process::number::Number;
 use crate::shared::Shared;
@@ -113,6 +116,12 @@ impl Deref for UserSpace {
     type Target = Space;
 
     fn deref(&self) -> &Space {
+        &self.space
+    }
+}
+
+impl AsRef<AddressSpace<Kernel>> for UserSpace {
+    fn as_ref(&self) -> &AddressSpace<Kernel> {
         &self.space
     }
 }

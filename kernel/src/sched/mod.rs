@@ -203,7 +203,7 @@ fn switch() {
     // switch is complete; the new thread was marked as ours by `queue::next`.
     unsafe {
         if old.is_user {
-            fpu::save(&mut *old.fpu.get());
+            fpu::save(&mut *old.fpu_in_use());
         }
         if new.is_user {
             if new.space.get().is_null() {
@@ -213,7 +213,7 @@ fn switch() {
                 process::space::enter(this, cpu, new.space.get());
             }
             context::set_user_bases(new.fs_base.get(), new.gs_base.get());
-            fpu::restore(&*new.fpu.get());
+            fpu::restore(&*new.fpu_in_use());
         } else {
             process::space::leave(this, cpu);
         }

@@ -115,6 +115,8 @@ pub struct Thread {
     /// The function that runs before user mode.
     entry: Cell<Option<fn(&'static Thread)>>,
     pub fpu: UnsafeCell<fpu::Area>,
+    /// Where the FPU state in the registers belongs while a guest's is there (`kvm`); null for `fpu`.
+    pub guest_fpu: Cell<*mut fpu::Area>,
 }
 
 // SAFETY: The module's rule: cells are the running CPU's, and a thread runs on one CPU at a time,
@@ -170,6 +172,7 @@ impl Thread {
                 memory_policy: Cell::new(Policy::DEFAULT),
                 entry: Cell::new(Some(entry)),
                 fpu: UnsafeCell::new(fpu::Area::initial()),
+                guest_fpu: Cell::new(core::ptr::null_mut()),
             });
             let thread: &'static Thread = &*slot;
             *thread.frame() = *frame;
@@ -285,6 +288,15 @@ impl Thread {
     /// Whether a sleep must end although what it waits for has not happened.
     pub fn is_interrupted(&self) -> bool {
         self.work().intersects(Work::SIGNAL | Work::EXIT)
+    }
+
+    /// Where the FPU state in the registers belongs.
+    #[inline]
+    pub fn fpu_in_use(&self) -> *mut fpu::Area {
+        match self.guest_fpu.get() {
+            guest if guest.is_null() => self.fpu.get(),
+            guest => guest,
+        }
     }
 
     /// A pointer for queues.

@@ -66,7 +66,7 @@ enum Moment {
 }
 
 /// The uses of frames, by their names in the report.
-const NAMES: [(&str, Use); 15] = [
+const NAMES: [(&str, Use); 16] = [
     ("free", Use::FREE),
     ("cached", Use::CACHED),
     ("zeroed", Use::ZEROED),
@@ -82,6 +82,7 @@ const NAMES: [(&str, Use); 15] = [
     ("swap", Use::SWAP),
     ("pipes", Use::of_port(Purpose::Pipe as u32)),
     ("trace", Use::of_port(Purpose::Trace as u32)),
+    ("guests", Use::of_port(Purpose::Guest as u32)),
 ];
 
 /// Whether the run is verified.
@@ -199,7 +200,13 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
 
 /// Enters the kernel's own frames in the frame audit.
 fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
-    for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace, Purpose::Disk] {
+    for purpose in [
+        Purpose::Heap,
+        Purpose::Stack,
+        Purpose::Trace,
+        Purpose::Disk,
+        Purpose::Hypervisor,
+    ] {
         audit.enter_all_of_port(purpose as u32);
     }
     let mut entered = Ok(());
@@ -210,6 +217,7 @@ fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
     if moment == Moment::Any {
         // Sleeping threads may hold pipes to which nothing else refers.
         audit.enter_all_of_port(Purpose::Pipe as u32);
+        audit.enter_all_of_port(Purpose::Guest as u32);
     }
     Ok(())
 }

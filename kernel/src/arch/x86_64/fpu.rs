@@ -61,6 +61,14 @@ impl Area {
     }
 }
 
+/// The state of a guest, which has no keys: the kernel's accesses for the program need some meanwhile.
+impl Area {
+    /// Sets the rights of protection keys to those that the kernel has beside a guest.
+    pub fn keep_kernel_keys(&mut self) {
+        self.set_keys();
+    }
+}
+
 /// Whether the rights of protection keys can be saved with the rest.
 pub fn offers_keys() -> bool {
     let (offered, place) = (raw_cpuid::cpuid!(0xd, 0).eax, raw_cpuid::cpuid!(0xd, 9));

@@ -30,6 +30,7 @@ pub mod serial;
 pub mod signal_frame;
 pub mod smp;
 pub mod start_info;
+pub mod svm;
 pub mod time;
 pub mod tlb;
 pub mod trap;

@@ -70,6 +70,11 @@ pub const fn physical_to_virtual(physical: u64) -> *mut u8 {
     (DIRECT_MAP + physical) as *mut u8
 }
 
+/// The physical address of a part of the kernel's image.
+pub const fn image_to_physical(address: u64) -> u64 {
+    address - KERNEL_BASE
+}
+
 /// Physical memory as a slice.
 ///
 /// # Safety

@@ -31,6 +31,12 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// The rate of the counter in kHz.
+pub fn kilohertz() -> u64 {
+    let scale = SCALE.load(Ordering::Relaxed).max(1);
+    (((1_000_000u128 << 32) + u128::from(scale) / 2) / u128::from(scale)) as u64
+}
+
 /// Nanoseconds since boot.
 #[inline]
 pub fn now() -> u64 {

@@ -24,6 +24,7 @@ use super::usage::Writing;
 use super::userfault::Faults;
 use crate::arch::uaccess;
 use crate::errno::{EBADF, EINVAL, Errno};
+use crate::kvm;
 use crate::process::Process;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
@@ -50,6 +51,8 @@ pub enum Object {
     Event(Event),
     Epoll(epoll::Control),
     Faults(Faults),
+    /// A virtual machine, or a part of one.
+    Guest(kvm::Handle),
     /// A process, by `pidfd_open`.
     Process(Shared<Process>),
     /// Opened with `O_PATH`: only the name counts.
@@ -195,16 +198,18 @@ impl Description {
             }
             Object::Stream(stream) => Ok(stream.stat()),
             Object::Pipe(end) => Ok(end.stat()),
-            Object::Event(_) | Object::Epoll(_) | Object::Faults(_) | Object::Process(_) => {
-                Ok(Stat {
-                    filesystem: NO_PATH,
-                    number: 4,
-                    mode: 0o600,
-                    links: 1,
-                    block_size: 4096,
-                    ..Stat::default()
-                })
-            }
+            Object::Event(_)
+            | Object::Epoll(_)
+            | Object::Faults(_)
+            | Object::Guest(_)
+            | Object::Process(_) => Ok(Stat {
+                filesystem: NO_PATH,
+                number: 4,
+                mode: 0o600,
+                links: 1,
+                block_size: 4096,
+                ..Stat::default()
+            }),
         }
     }
 

@@ -15,6 +15,7 @@ use super::super::node::{Body, Inode};
 use super::super::proc;
 use super::{Description, Object};
 use crate::errno::{Answer, EBADF, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
+use crate::kvm;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -63,12 +64,15 @@ impl Description {
             Object::Directory(_) => Err(EISDIR),
             Object::Path(_) => Err(EBADF),
             Object::Device(device, _) => device.read(to, length, self.waits()),
+            Object::Guest(kvm::Handle::Stats(stats)) => {
+                self.at(at, |position| stats.read(position, to, length))
+            }
             _ if matches!(at, At::There(_)) => Err(ESPIPE),
             Object::Stream(stream) => stream.read(to, length, self.waits()),
             Object::Pipe(end) => end.read(to, length, self.waits()),
             Object::Event(event) => event.read(to, length, self.waits()),
             Object::Faults(faults) => faults.read(to, length, self.waits()),
-            Object::Epoll(_) | Object::Process(_) => Err(EINVAL),
+            Object::Epoll(_) | Object::Guest(_) | Object::Process(_) => Err(EINVAL),
         }
     }
 
@@ -102,7 +106,9 @@ impl Description {
             Object::Stream(stream) => stream.write(from, length),
             Object::Pipe(end) => end.write(from, length, self.waits()),
             Object::Event(event) => event.write(from, length, self.waits()),
-            Object::Epoll(_) | Object::Faults(_) | Object::Process(_) => Err(EINVAL),
+            Object::Epoll(_) | Object::Faults(_) | Object::Guest(_) | Object::Process(_) => {
+                Err(EINVAL)
+            }
         }
     }
 
@@ -123,7 +129,7 @@ impl Description {
             Object::Directory(_) | Object::Text(..) | Object::Listing(..) => 0,
             // As on Linux: a terminal cannot seek, and the other devices stay at 0.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),
-            Object::Device(..) | Object::Faults(_) => return Ok(0),
+            Object::Device(..) | Object::Faults(_) | Object::Guest(_) => return Ok(0),
             Object::Path(_) => return Err(EBADF),
             _ => return Err(ESPIPE),
         };

@@ -8,6 +8,7 @@ use crate::errno::{Answer, EBADF, EINVAL, ENOTTY};
 use crate::files::description::{CHANGEABLE, Description, Object};
 use crate::files::descriptors;
 use crate::files::device::Device;
+use crate::kvm;
 
 pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
     let table = descriptors::current();
@@ -85,6 +86,8 @@ pub fn ioctl(fd: u64, request: u64, argument: u64) -> Answer {
         request => match &description.object {
             Object::Faults(faults) => userfault::ioctl(faults, request, argument),
             Object::Device(Device::Userfault, _) => userfault::device(request, argument),
+            Object::Guest(handle) => handle.ioctl(request, argument),
+            Object::Device(Device::Kvm, _) => kvm::device::ioctl(request, argument),
             // Nothing is a terminal.
             _ => Err(ENOTTY),
         },

@@ -161,6 +161,7 @@ pub fn descriptor_link(process: u32, number: u32) -> Result<Name, Errno> {
         Object::Stream(_) | Object::Pipe(_) => text.add(format_args!("pipe:[{number}]"))?,
         Object::Event(_) => text.add(format_args!("anon_inode:[eventfd]"))?,
         Object::Faults(_) => text.add(format_args!("anon_inode:[userfaultfd]"))?,
+        Object::Guest(handle) => text.add(format_args!("anon_inode:{handle}"))?,
         Object::Epoll(_) => text.add(format_args!("anon_inode:[eventpoll]"))?,
         Object::Process(_) => text.add(format_args!("anon_inode:[pidfd]"))?,
         Object::Directory(node) => return place::path_of(node),

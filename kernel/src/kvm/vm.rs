@@ -1,0 +1,236 @@
+//! A virtual machine: its memory, its vCPUs, and the calls on its descriptor.
+//!
+//! It belongs to the address space that made it. Descriptors of other processes, after a fork, only keep it.
+
+use alloc::vec::Vec;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use linux_raw_sys::general as linux;
+
+use super::flush::Flusher;
+use super::memory::GuestMemory;
+use super::uapi::{self, INITIALLY_SET, MANUAL_PROTECT};
+use super::vcpu::{Open, Vcpu};
+use super::{Handle, device, extensions, stats};
+use crate::arch::svm;
+use crate::arch::uaccess::{self, Plain};
+use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
+use crate::files::description::{Description, Object};
+use crate::files::descriptors;
+use crate::files::turn::Turn;
+use crate::process;
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+
+/// A virtual machine. Its memory is dropped before the flusher, which the memory calls.
+pub struct Vm {
+    /// Unlike that of any other VM.
+    pub number: u64,
+    pub memory: GuestMemory,
+    pub flusher: Shared<Flusher>,
+    vcpus: SpinLock<Vec<Shared<Vcpu>>>,
+    /// Held while vCPUs or slots change.
+    turn: Turn,
+    has_irqchip: AtomicBool,
+    mmu_pages: AtomicU64,
+    /// Whether the program is told of instructions that cannot be carried out, at any level.
+    tells_failures: AtomicBool,
+}
+
+/// Makes a descriptor for something of KVM, closed on `exec`.
+pub fn describe(handle: Handle, flags: u32) -> Answer {
+    let description = Description::new(Object::Guest(handle), flags, None)?;
+    descriptors::current().add(description, 0, true)
+}
+
+/// `KVM_CREATE_VM`.
+///
+/// # Errors
+/// `ENOMEM`, `EMFILE`.
+pub fn create() -> Answer {
+    svm::prepare()?;
+    let space = process::current().space().ok_or(ESRCH)?;
+    let flusher = Shared::new(Flusher::new())?;
+    let memory = GuestMemory::new(space, flusher.tag())?;
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let vm = Shared::new(Vm {
+        number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        memory,
+        flusher,
+        vcpus: SpinLock::new(Vec::new()),
+        turn: Turn::new(),
+        has_irqchip: AtomicBool::new(false),
+        mmu_pages: AtomicU64::new(0),
+        tells_failures: AtomicBool::new(false),
+    })?;
+    describe(Handle::Vm(vm), linux::O_RDWR)
+}
+
+/// Bytes of the argument of `KVM_GET_DIRTY_LOG` and of `KVM_CLEAR_DIRTY_LOG`.
+type DirtyLog = [u64; 2];
+type ClearDirtyLog = [u64; 3];
+
+/// The part of `struct kvm_enable_cap` in use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct EnableCap {
+    number: u32,
+    flags: u32,
+    arguments: [u64; 4],
+    padding: [u64; 8],
+}
+const _: () = assert!(size_of::<EnableCap>() == 104);
+// SAFETY: Integers without padding.
+unsafe impl Plain for EnableCap {}
+
+impl Vm {
+    /// Whether the calling process's memory is that of the guest.
+    #[inline]
+    pub fn is_callers(&self) -> bool {
+        ptr::eq(self.memory.space(), process::space())
+    }
+
+    pub fn tells_failures(&self) -> bool {
+        self.tells_failures.load(Ordering::Relaxed)
+    }
+
+    pub fn has_irqchip(&self) -> bool {
+        self.has_irqchip.load(Ordering::Relaxed)
+    }
+
+    /// A request on a VM's descriptor.
+    ///
+    /// # Errors
+    /// Those of Linux.
+    pub fn ioctl(this: &Shared<Self>, request: u32, at: u64) -> Answer {
+        if !this.is_callers() {
+            return Err(EIO);
+        }
+        match request {
+            uapi::CHECK_EXTENSION => Ok(extensions::value(at as u32)),
+            uapi::CREATE_VCPU => Self::create_vcpu(this, at),
+            uapi::SET_USER_MEMORY_REGION => this.set_slot(uaccess::read(at)?),
+            uapi::SET_USER_MEMORY_REGION2 => {
+                let words: [u64; 20] = uaccess::read(at)?;
+                // Memory of the guest alone is not offered.
+                const GUEST_MEMORY: u64 = 4 << 32;
+                if words[0] & GUEST_MEMORY != 0 {
+                    return Err(EINVAL);
+                }
+                this.set_slot([words[0], words[1], words[2], words[3]])
+            }
+            uapi::GET_DIRTY_LOG => this.get_dirty_log(uaccess::read(at)?),
+            uapi::CLEAR_DIRTY_LOG => this.clear_dirty_log(uaccess::read(at)?),
+            uapi::ENABLE_CAP => this.enable(&uaccess::read(at)?),
+            uapi::CREATE_IRQCHIP => this.create_irqchip(),
+            uapi::SET_NR_MMU_PAGES => {
+                const LEAST: u64 = 64;
+                if at < LEAST {
+                    return Err(EINVAL);
+                }
+                this.mmu_pages.store(at, Ordering::Relaxed);
+                Ok(0)
+            }
+            uapi::GET_NR_MMU_PAGES => Ok(this.mmu_pages.load(Ordering::Relaxed)),
+            uapi::SET_TSS_ADDR | uapi::SET_IDENTITY_MAP_ADDR => Ok(0),
+            uapi::GET_STATS_FD => {
+                let of = stats::Of::Vm(this.clone());
+                describe(Handle::Stats(of), linux::O_RDONLY)
+            }
+            uapi::GET_TSC_KHZ => Ok(device::tsc_khz()),
+            // No rings are offered.
+            uapi::RESET_DIRTY_RINGS => Err(EINVAL),
+            _ => Err(ENOTTY),
+        }
+    }
+
+    fn create_vcpu(this: &Shared<Self>, id: u64) -> Answer {
+        if id >= u64::from(uapi::MAX_VCPU_IDS) {
+            return Err(EINVAL);
+        }
+        let id = id as u32;
+        let _turn = this.turn.take()?;
+        let has = |vcpus: &Vec<Shared<Vcpu>>| vcpus.iter().any(|vcpu| vcpu.id == id);
+        {
+            let mut vcpus = this.vcpus.lock();
+            if vcpus.len() >= uapi::MAX_VCPUS as usize {
+                return Err(EINVAL);
+            }
+            if has(&vcpus) {
+                return Err(EEXIST);
+            }
+            vcpus.try_reserve(1).map_err(|_| ENOMEM)?;
+        }
+        let vcpu = Shared::new(Vcpu::new(id, this.memory.root())?)?;
+        let open = Open {
+            vm: this.clone(),
+            vcpu: vcpu.clone(),
+        };
+        let answer = describe(Handle::Vcpu(open), linux::O_RDWR)?;
+        // Reserved above, and nothing else adds.
+        this.vcpus.lock().push(vcpu);
+        Ok(answer)
+    }
+
+    fn create_irqchip(&self) -> Answer {
+        let _turn = self.turn.take()?;
+        if self.has_irqchip() {
+            return Err(EEXIST);
+        }
+        if !self.vcpus.lock().is_empty() {
+            return Err(EINVAL);
+        }
+        self.has_irqchip.store(true, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    /// `KVM_SET_USER_MEMORY_REGION`: slot and flags, guest-physical address, size, address.
+    fn set_slot(&self, [head, guest, size, host]: [u64; 4]) -> Answer {
+        let (number, flags) = (head as u32, (head >> 32) as u32);
+        let _turn = self.turn.take()?;
+        self.memory.set_slot(number, flags, [guest, size, host])?;
+        Ok(0)
+    }
+
+    fn get_dirty_log(&self, [slot, to]: DirtyLog) -> Answer {
+        let _turn = self.turn.take()?;
+        self.memory.get_dirty_log(slot as u32, to)
+    }
+
+    fn clear_dirty_log(&self, [head, first, from]: ClearDirtyLog) -> Answer {
+        let (slot, pages) = (head as u32, head >> 32);
+        let _turn = self.turn.take()?;
+        self.memory.clear_dirty_log(slot, first, pages, from)
+    }
+
+    /// `KVM_ENABLE_CAP`.
+    fn enable(&self, wanted: &EnableCap) -> Answer {
+        if wanted.flags != 0 {
+            return Err(EINVAL);
+        }
+        match wanted.number {
+            extensions::MANUAL_DIRTY_LOG_PROTECT2 => {
+                let bits = wanted.arguments[0];
+                let known = match bits & MANUAL_PROTECT {
+                    0 => 0,
+                    _ => MANUAL_PROTECT | INITIALLY_SET,
+                };
+                if bits & !known != 0 {
+                    return Err(EINVAL);
+                }
+                self.memory.set_manual(bits);
+                Ok(0)
+            }
+            extensions::EXIT_ON_EMULATION_FAILURE => {
+                let on = match wanted.arguments[0] {
+                    on @ 0..=1 => on != 0,
+                    _ => return Err(EINVAL),
+                };
+                self.tells_failures.store(on, Ordering::Relaxed);
+                Ok(0)
+            }
+            _ => Err(EINVAL),
+        }
+    }
+}
