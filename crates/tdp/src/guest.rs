@@ -5,8 +5,9 @@
 //! | `slots` | a change of the slots | see [`crate::slots`] |
 //! | `changes` | a change of the slots; the dirty log, for reading | |
 //! | `hook` | another guest of the same space | comes or goes |
+//! | `lock` | faults that map, zaps, the dirty log | with the legacy MMU |
 //!
-//! A fault writes none of them, and no other part of this frame.
+//! With the TDP MMU, a fault writes none of them, and no other part of this frame.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -14,7 +15,7 @@ use core::ptr::NonNull;
 use faultless_mm::{AddressSpace, GuestHook, HostPages, Machine, Memory, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::AtomicU64;
-use faultless_sync::{Padded, RwLock};
+use faultless_sync::{Padded, RwLock, SpinLock};
 
 use crate::format::SecondLevel;
 use crate::slots::Snapshot;
@@ -50,6 +51,8 @@ where
 /// How a guest's memory works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Entries are found by walking the tables, without a lock (KVM: the TDP MMU). Off: by a reverse map, under a lock.
+    pub tdp_mmu: bool,
     /// Faults that only restore access are repaired without a look at the slots and the host (KVM: the fast page fault). Off,
     /// they are mapped like others, which is for comparisons.
     pub fast_page_fault: bool,
@@ -58,6 +61,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            tdp_mmu: true,
             fast_page_fault: true,
         }
     }
@@ -77,6 +81,8 @@ pub struct Guest<M: GuestMachine, S: HostSpace<M>> {
     hook: GuestHook<M>,
     /// Held to change the slots, or to keep them.
     pub(crate) changes: Padded<RwLock>,
+    /// The lock of the legacy MMU ([`crate::mmu::legacy`]).
+    pub(crate) lock: Padded<SpinLock<()>>,
 }
 
 /// A guest that the caller owns. Only [`OwnedGuest::destroy`] frees it: if this is dropped, its frames are lost.
@@ -129,6 +135,7 @@ impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
             slots: AtomicU64::new(slots.0),
             hook: GuestHook::new(changed::<M, S>, guest.cast()),
             changes: Padded(RwLock::new()),
+            lock: Padded(SpinLock::new(())),
         };
         // SAFETY: a frame that only this function uses, large enough and aligned.
         unsafe { guest.write(content) };

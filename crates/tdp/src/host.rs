@@ -23,12 +23,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Zaps or lowers what the host's entries no longer show. The caller is in a section.
     pub(crate) fn follow(&self, host: &HostPages<'_, M>, pages: Pages) {
         let mut has_changed = false;
+        let _lock = self.mmu_lock();
         for slot in self.slots_now().iter() {
             let part = slot.guest_of(pages);
             if part.is_empty() {
                 continue;
             }
-            self.for_each(part, &mut |entry, page| {
+            self.for_each(slot, part, &mut |entry, page| {
                 let shown = || host.get_told(Page(slot.host_of(page)));
                 let is_logged = slot.logs();
                 let before = self.change(entry, |value| {
@@ -51,6 +52,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     Some(new)
                 });
                 has_changed |= before.is_some();
+                if before.is_some() && !M::SecondLevel::has_page(entry.load()) {
+                    self.unmapped(slot, page);
+                }
             });
         }
         if has_changed {

@@ -29,8 +29,10 @@ mod format;
 mod guest;
 mod host;
 mod log;
+mod mmu;
 mod slots;
 mod tables;
+mod zap;
 
 pub use fault::{GuestOutcome, Repair};
 pub use format::{Ept, Npt, SecondLevel, Stage2};

@@ -1,26 +1,19 @@
-//! Second-level tables: an entry with the tables that lead to it, and walks over ranges.
+//! Second-level tables: an entry with the tables that lead to it, and its changes.
 //!
-//! The protocol is that of the first level ([`faultless_paging::entry`]). A table is installed like a page, and is freed only
-//! with its slot or its guest.
+//! The protocol is that of the first level ([`faultless_paging::entry`]), under both MMUs ([`crate::mmu`]). A table is installed
+//! like a page, and is freed only with its slot or its guest.
 //!
 //! *Writes*: the entries.
 //!
-//! *Models*: loom `guests.rs`.
+//! *Models*: loom `host.rs`, `log.rs`, `slots.rs`.
 
 use faultless_mm::NoMemory;
-use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, LEVELS, Link, Page, Pages, Table, Value, Walk, free, walk,
-};
+use faultless_paging::{Entry, Frame, LEVELS, Link, Page, Table, Value, Walk, walk};
+use faultless_sync::Backoff;
 use faultless_sync::reclaim::Section;
-use faultless_sync::{Backoff, cond_resched, fence_after_rmw};
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::log::bitmap;
-use crate::slots::slot::SlotBody;
-
-/// Pages that one section works on.
-const BATCH: u64 = 8 * ENTRIES as u64;
 
 /// An entry of a page, with what its claim is validated against.
 pub(crate) struct Place<'s> {
@@ -105,43 +98,6 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         }
     }
 
-    /// Calls `visit` with every entry of `pages` that is not empty. The caller is in a section.
-    pub(crate) fn for_each(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
-        let mut table_of = |parent: &Entry, base: u64| {
-            let mut backoff = Backoff::new();
-            let value = loop {
-                let value = parent.load();
-                if !Self::FORMAT.is_claimed(value) {
-                    break value;
-                }
-                // A table is being installed or freed (rule R1).
-                backoff.turn(self.machine());
-            };
-            if !Self::FORMAT.is_table(value) {
-                return;
-            }
-            // SAFETY: found linked inside the caller's section.
-            let table = unsafe { Table::at(self.machine(), Self::FORMAT.frame(value)) };
-            self.machine().poll();
-            let part = pages.and(Pages::new(base, base + ENTRIES as u64));
-            let (mut at, end) = ((part.start - base) as usize, (part.end - base) as usize);
-            while let Some(number) = table.next_used(at, end) {
-                visit(&table.entries()[number], base + number as u64);
-                at = number + 1;
-            }
-        };
-        // SAFETY: inside the caller's section.
-        unsafe {
-            free::entries_at::<M::SecondLevel, M>(
-                self.machine(),
-                self.root,
-                pages,
-                1,
-                &mut table_of,
-            );
-        }
-    }
-
     /// Changes an entry with a page, and waits for a claim. `change` returns the new value, or `None` to leave it. Returns the
     /// value that was replaced.
     #[inline]
@@ -163,82 +119,6 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let new = change(value)?;
             if entry.replace(value, new).is_ok() {
                 return Some(value);
-            }
-        }
-    }
-
-    /// Zaps all pages of a range, flushes, and frees tables that are empty. What was written goes into the log of `slot`, if
-    /// that is still used.
-    pub(crate) fn zap(&self, pages: Pages, slot: Option<&SlotBody>) {
-        let slot = slot.filter(|slot| slot.logs());
-        let mut at = pages.start;
-        let mut has_zapped = false;
-        while at < pages.end {
-            let part = Pages::new(at, pages.end.min((at | (BATCH - 1)) + 1));
-            let section = self.memory.enter();
-            self.for_each(part, &mut |entry, page| {
-                if let Some(before) = self.change(entry, |_| Some(0)) {
-                    has_zapped = true;
-                    if let Some(slot) = slot.filter(|_| M::SecondLevel::is_written(before)) {
-                        bitmap::set(self.machine(), slot, page - slot.pages.start);
-                    }
-                }
-            });
-            drop(section);
-            at = self.next_table(part.end, pages.end);
-            cond_resched(self.machine());
-        }
-        if has_zapped {
-            self.flush();
-        }
-        self.free_tables(pages);
-    }
-
-    /// Returns `page`, or the first page behind it that may have a table; `limit` if there is none before it.
-    fn next_table(&self, page: u64, limit: u64) -> u64 {
-        let _section = self.memory.enter();
-        // SAFETY: inside the section.
-        unsafe {
-            faultless_paging::next_table::<M::SecondLevel, M>(
-                self.machine(),
-                self.root,
-                page,
-                limit,
-            )
-        }
-    }
-
-    /// Frees the tables of a range that are empty (rule R5). The caller excludes changes of slots, so that only one such call
-    /// runs at a time.
-    fn free_tables(&self, pages: Pages) {
-        let (machine, cpu) = (self.machine(), self.machine().cpu());
-        for level in 1..LEVELS {
-            let _section = self.memory.enter();
-            let _off = InterruptsOff::new(machine);
-            // The entries were taken out by read-modify-writes.
-            fence_after_rmw();
-            // The machine flushes whole guests.
-            let mut gather = Gather::new();
-            // SAFETY: inside the section, with interrupts off until `unlink`.
-            let detached = unsafe {
-                free::detach::<M::SecondLevel, M>(
-                    machine,
-                    self.root,
-                    pages,
-                    level,
-                    cpu,
-                    &mut gather,
-                    &|_| true,
-                )
-            };
-            if detached == 0 {
-                return;
-            }
-            self.flush();
-            let mut give = |frame| self.memory.retire_table(frame);
-            // SAFETY: this CPU detached them just now, and they are flushed.
-            unsafe {
-                free::unlink::<M::SecondLevel, M>(machine, self.root, pages, level, cpu, &mut give);
             }
         }
     }

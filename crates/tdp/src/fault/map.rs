@@ -26,6 +26,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes one try.
     #[inline]
     pub(crate) fn map(&self, page: Page, access: Access) -> Result<GuestOutcome, Again> {
+        let _lock = self.mmu_lock();
         let section = self.memory.enter();
         let slots = self.slots_now();
         let Some(slot) = slots.find(page.0) else {
@@ -69,6 +70,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if !is_valid {
             return Err(Again::Busy);
         }
+        self.mapped(slot, page.0, entry);
         claim.publish(M::SecondLevel::page(shown.frame, write, may_write));
         Ok(GuestOutcome::Resolved(Repair::Mapped))
     }

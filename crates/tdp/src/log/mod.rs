@@ -108,10 +108,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     fn read_word(&self, slot: &SlotBody, first: u64) -> u64 {
+        let _lock = self.mmu_lock();
         let _section = self.memory.enter();
         let pages = Self::pages_of_word(slot, first);
         let mut bits = 0;
-        self.for_each(pages, &mut |entry, page| {
+        self.for_each(slot, pages, &mut |entry, page| {
             // A claimed entry is of a store that has not happened yet, or of one that was reported by the bits.
             bits |= u64::from(M::SecondLevel::is_written(entry.load())) << (page - pages.start);
         });
@@ -122,11 +123,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Returns which of the wanted pages are dirty, and makes them clean.
     fn take_word(&self, slot: &SlotBody, first: u64, wanted: u64, has_cleared: &mut bool) -> u64 {
+        let _lock = self.mmu_lock();
         let _section = self.memory.enter();
         let pages = Self::pages_of_word(slot, first);
         let wanted = wanted & mask(pages.len());
         let mut bits = 0;
-        self.for_each(pages, &mut |entry, page| {
+        self.for_each(slot, pages, &mut |entry, page| {
             let bit = 1 << (page - pages.start);
             if wanted & bit == 0 {
                 return;
@@ -142,14 +144,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         bits | word.map_or(0, |word| bitmap::take(word, wanted))
     }
 
-    /// Takes write access away from all pages of a range, and flushes.
-    pub(crate) fn protect_all(&self, pages: Pages) {
+    /// Takes write access away from all pages of a slot, and flushes.
+    pub(crate) fn protect_all(&self, slot: &SlotBody) {
+        let pages = slot.pages;
         let mut has_changed = false;
         let mut at = pages.start;
         while at < pages.end {
             let part = Pages::new(at, pages.end.min(at + 512));
+            let _lock = self.mmu_lock();
             let _section = self.memory.enter();
-            self.for_each(part, &mut |entry, _| {
+            self.for_each(slot, part, &mut |entry, _| {
                 let protect = |value| {
                     M::SecondLevel::is_written(value).then(|| M::SecondLevel::protected(value))
                 };

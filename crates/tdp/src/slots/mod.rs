@@ -11,6 +11,7 @@
 
 pub(crate) mod set;
 pub(crate) mod slot;
+pub(crate) mod words;
 
 use faultless_paging::Frame;
 use faultless_sync::atomic::Ordering;

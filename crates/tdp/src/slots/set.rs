@@ -10,11 +10,12 @@ use core::ptr;
 
 use faultless_mm::Errno;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
-use faultless_sync::atomic::{AtomicU64, Ordering, fence};
+use faultless_sync::atomic::{Ordering, fence};
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::log::bitmap;
-use crate::slots::slot::{LOG_WORDS, Slot, SlotBody, SlotFlags};
+use crate::slots::slot::{Slot, SlotBody, SlotFlags};
+use crate::slots::words::Words;
 use crate::slots::{MOST_SLOTS, Slots, Snapshot};
 
 /// The largest number of pages of a slot (Linux: `KVM_MEM_MAX_NR_PAGES`).
@@ -37,11 +38,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 return Err(Errno::EINVAL);
             }
             let body = self.new_body(&slots, number, slot, pages)?;
-            return self.replace(&slots, None, Some(body));
+            self.fill_rmap(slots.body(body.0))?;
+            return self.replace(&slots, None, Some(body), false);
         };
         if pages.is_empty() {
-            self.replace(&slots, Some(old), None)?;
-            self.zap(old.pages, Some(old));
+            self.replace(&slots, Some(old), None, false)?;
+            self.zap(old);
             self.retire_body(old);
             return Ok(());
         }
@@ -57,15 +59,23 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             return Ok(());
         }
         let body = self.new_body(&slots, number, slot, pages)?;
-        self.replace(&slots, Some(old), Some(body))?;
+        match moves {
+            true => self.fill_rmap(slots.body(body.0))?,
+            // Nothing is unmapped.
+            false => slots.body(body.0).rmap.adopt(&old.rmap),
+        }
+        self.replace(&slots, Some(old), Some(body), !moves)?;
         if moves {
-            self.zap(old.pages, Some(old));
+            self.zap(old);
         } else if slot.flags.contains(SlotFlags::LOG_DIRTY_PAGES)
             && !slot.flags.contains(SlotFlags::LOG_BEGINS_FULL)
         {
-            self.protect_all(pages);
+            self.protect_all(slots.body(body.0));
         }
-        self.retire_body(old);
+        match moves {
+            true => self.retire_body(old),
+            false => self.retire_without_rmap(old),
+        }
         Ok(())
     }
 
@@ -107,7 +117,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             flags: slot.flags,
             pages,
             host: slot.host_address / PAGE_SIZE,
-            log: [const { 0 }; LOG_WORDS].map(AtomicU64::new),
+            log: Words::new(),
+            rmap: Words::new(),
         };
         // SAFETY: a frame that only this function uses, large enough and aligned.
         let body = unsafe {
@@ -120,18 +131,29 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         Ok(frame)
     }
 
-    /// Publishes the slots without `old` and with `new`. If that fails, `new` is gone.
+    /// Makes the reverse map of a new slot. If that fails, the slot is gone.
+    fn fill_rmap(&self, body: &SlotBody) -> Result<(), Errno> {
+        if !self.options.tdp_mmu {
+            let filled = body.rmap.fill(self.memory, body.pages.len(), 0);
+            filled.inspect_err(|_| self.retire_body(body))?;
+        }
+        Ok(())
+    }
+
+    /// Publishes the slots without `old` and with `new`. If that fails, `new` is gone; the reverse map stays, if it is
+    /// `old`'s, too.
     fn replace(
         &self,
         slots: &Slots<'_, M>,
         old: Option<&SlotBody>,
         new: Option<Frame>,
+        shares_rmap: bool,
     ) -> Result<(), Errno> {
         let new_body = new.map(|frame| slots.body(frame.0));
-        let drop_new = || {
-            if let Some(body) = new_body {
-                self.retire_body(body);
-            }
+        let drop_new = || match new_body {
+            Some(body) if shares_rmap => self.retire_without_rmap(body),
+            Some(body) => self.retire_body(body),
+            None => {}
         };
         let count = slots.iter().count() - usize::from(old.is_some()) + usize::from(new.is_some());
         if count > MOST_SLOTS {
@@ -169,7 +191,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Retires a slot that is not published, or is no longer.
     pub(crate) fn retire_body(&self, body: &SlotBody) {
-        bitmap::retire(self.memory, body);
+        body.rmap.retire(self.memory);
+        self.retire_without_rmap(body);
+    }
+
+    /// The same, but for its reverse map, which another slot has.
+    fn retire_without_rmap(&self, body: &SlotBody) {
+        body.log.retire(self.memory);
         self.memory.retire_table(body.frame);
     }
 }

@@ -9,7 +9,8 @@ use bitflags::bitflags;
 #[cfg(not(any(loom, shuttle)))]
 use faultless_paging::PAGE_SIZE;
 use faultless_paging::{Frame, Pages};
-use faultless_sync::atomic::AtomicU64;
+
+use crate::slots::words::Words;
 
 bitflags! {
     /// What a slot is, as in `struct kvm_userspace_memory_region`.
@@ -38,9 +39,6 @@ pub struct Slot {
     pub flags: SlotFlags,
 }
 
-/// The words of a slot's frame that lead to its log.
-pub(crate) const LOG_WORDS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 448 };
-
 /// A slot in its frame.
 #[repr(C)]
 pub(crate) struct SlotBody {
@@ -52,8 +50,10 @@ pub(crate) struct SlotBody {
     pub(crate) pages: Pages,
     /// The host's first page.
     pub(crate) host: u64,
-    /// Frames of the log's words, or of further such lists ([`crate::log::bitmap`]); 0: none.
-    pub(crate) log: [AtomicU64; LOG_WORDS],
+    /// The bits of its log, 64 pages in a word ([`crate::log::bitmap`]).
+    pub(crate) log: Words,
+    /// With the legacy MMU: the address of each page's entry, or 0 ([`crate::mmu::legacy`]).
+    pub(crate) rmap: Words,
 }
 
 #[cfg(not(any(loom, shuttle)))]

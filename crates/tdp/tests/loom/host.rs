@@ -7,15 +7,15 @@ use faultless_sync::{Mutant, with_flaw};
 use faultless_tdp::SlotFlags;
 
 use crate::model::{PAGE, RW, Space, World, explore};
-use crate::vcpu::{Vcpu, dirty, finish, guest, set};
+use crate::vcpu::{Vcpu, dirty, finish, guest, guest_by, set};
 
 /// CPU 1 runs a guest that touches a page while CPU 0 changes the host.
-fn beside(write: bool, change: fn(&Space)) {
+fn beside(tdp_mmu: bool, write: bool, change: fn(&Space)) {
     explore(Some(2), move || {
         let world = World::new(2, Policy::default());
         world.map(0, 1, RW);
         world.cpu().store(0, 7).unwrap();
-        let guest = guest(&world);
+        let guest = guest_by(&world, tdp_mmu);
         set(&guest, 0, [1, 1, 0], SlotFlags::empty());
         let runner = {
             let guest = guest.clone();
@@ -52,32 +52,36 @@ fn discard(space: &Space) {
 
 #[test]
 fn unmapped() {
-    beside(false, unmap);
-    beside(true, unmap);
+    for tdp_mmu in [true, false] {
+        beside(tdp_mmu, false, unmap);
+        beside(tdp_mmu, true, unmap);
+    }
 }
 
 #[test]
 fn discarded() {
-    beside(false, discard);
-    beside(true, discard);
+    for tdp_mmu in [true, false] {
+        beside(tdp_mmu, false, discard);
+        beside(tdp_mmu, true, discard);
+    }
 }
 
 #[test]
 #[should_panic(expected = "a TLB holds a frame that is freed")]
 fn broken_without_a_second_look() {
-    with_flaw(Mutant::HostNotValidated, || beside(true, discard));
+    with_flaw(Mutant::HostNotValidated, || beside(true, true, discard));
 }
 
 #[test]
 #[should_panic(expected = "a TLB holds a frame that is freed")]
 fn broken_guests_not_told() {
-    with_flaw(Mutant::GuestsNotTold, || beside(true, discard));
+    with_flaw(Mutant::GuestsNotTold, || beside(true, true, discard));
 }
 
 #[test]
 #[should_panic(expected = "the guest sees something else")]
 fn broken_claim_without_a_fence() {
-    with_flaw(Mutant::ClaimWithoutFence, || beside(true, discard));
+    with_flaw(Mutant::ClaimWithoutFence, || beside(true, true, discard));
 }
 
 /// A fork: what the guest stores after it, the child does not see.

@@ -8,15 +8,15 @@ use faultless_sync::{Mutant, with_flaw};
 use faultless_tdp::{Slot, SlotFlags};
 
 use crate::model::{RW, World, explore};
-use crate::vcpu::{Vcpu, dirty, finish, guest, set};
+use crate::vcpu::{Vcpu, dirty, finish, guest_by, set};
 
 /// CPU 1 stores to guest page `touched` while CPU 0 deletes slot 0, which has page 0. Page 1 has the same table, and is
-/// logged. `has_page`: page 0 is mapped before.
-fn deleted(touched: u64, has_page: bool) {
+/// logged. `has_page`: page 0 is mapped before. With the TDP MMU or the legacy one.
+fn deleted(tdp_mmu: bool, touched: u64, has_page: bool) {
     explore(Some(2), move || {
         let world = World::new(2, Policy::default());
         world.map(0, 2, RW);
-        let guest = guest(&world);
+        let guest = guest_by(&world, tdp_mmu);
         set(&guest, 1, [0, 1, 0], SlotFlags::empty());
         set(&guest, 0, [1, 1, 1], SlotFlags::LOG_DIRTY_PAGES);
         if has_page {
@@ -45,24 +45,28 @@ fn deleted(touched: u64, has_page: bool) {
 
 #[test]
 fn its_own_page() {
-    deleted(0, false);
-    deleted(0, true);
+    for tdp_mmu in [true, false] {
+        deleted(tdp_mmu, 0, false);
+        deleted(tdp_mmu, 0, true);
+    }
 }
 
 #[test]
 fn its_neighbours_page() {
-    deleted(1, false);
-    deleted(1, true);
+    for tdp_mmu in [true, false] {
+        deleted(tdp_mmu, 1, false);
+        deleted(tdp_mmu, 1, true);
+    }
 }
 
 #[test]
 #[should_panic(expected = "a slot is reached after its end")]
 fn broken_slots_not_validated() {
-    with_flaw(Mutant::SlotsNotValidated, || deleted(0, false));
+    with_flaw(Mutant::SlotsNotValidated, || deleted(true, 0, false));
 }
 
 #[test]
 #[should_panic(expected = "a neighbour's store is lost")]
 fn broken_table_not_scanned() {
-    with_flaw(Mutant::TableNotScanned, || deleted(1, true));
+    with_flaw(Mutant::TableNotScanned, || deleted(true, 1, true));
 }

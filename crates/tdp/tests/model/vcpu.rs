@@ -31,8 +31,17 @@ pub type ModelGuest = OwnedGuest<Model, Arc<Host>>;
 
 /// Makes a guest without slots.
 pub fn guest(world: &Arc<World>) -> Arc<ModelGuest> {
+    guest_by(world, true)
+}
+
+/// Makes a guest without slots, with the TDP MMU or the legacy one.
+pub fn guest_by(world: &Arc<World>, tdp_mmu: bool) -> Arc<ModelGuest> {
     let host = Arc::new(Host(world.clone()));
-    Arc::new(OwnedGuest::new(host, 0, Options::default()).expect("there are frames"))
+    let options = Options {
+        tdp_mmu,
+        ..Options::default()
+    };
+    Arc::new(OwnedGuest::new(host, 0, options).expect("there are frames"))
 }
 
 /// Ends a guest and its world.

@@ -9,10 +9,18 @@ use faultless_tests::{available, machine};
 
 const PAGE: u64 = 4096;
 
-fn one(pages: u64) -> (OneSlot, u64) {
-    let memory = machine(2, 16);
-    let before = available(memory);
-    (OneSlot::new(memory, pages, Options::default()), before)
+fn both(pages: u64, test: impl Fn(&OneSlot)) {
+    for tdp_mmu in [true, false] {
+        let memory = machine(2, 16);
+        let before = available(memory);
+        let options = Options {
+            tdp_mmu,
+            ..Options::default()
+        };
+        let slot = OneSlot::new(memory, pages, options);
+        test(&slot);
+        end((slot, before));
+    }
 }
 
 fn end((slot, before): (OneSlot, u64)) {
@@ -29,119 +37,119 @@ fn end((slot, before): (OneSlot, u64)) {
 
 #[test]
 fn a_guest_reads_and_writes_its_host() {
-    let test = one(8);
-    test.0.run(0, |cpu, vcpu| {
-        vcpu.store(BASE + 8, 7).unwrap();
-        assert_eq!(cpu.load(test.0.host + 8), Ok(7));
-        cpu.store(test.0.host + PAGE, 9).unwrap();
-        assert_eq!(vcpu.load(BASE + PAGE), Ok(9));
-        let outside = Exit::Device {
-            address: BASE + 8 * PAGE,
-        };
-        assert_eq!(vcpu.load(BASE + 8 * PAGE), Err(outside));
-        assert_eq!(vcpu.store(0, 1), Err(Exit::Device { address: 0 }));
+    both(8, |test| {
+        test.run(0, |cpu, vcpu| {
+            vcpu.store(BASE + 8, 7).unwrap();
+            assert_eq!(cpu.load(test.host + 8), Ok(7));
+            cpu.store(test.host + PAGE, 9).unwrap();
+            assert_eq!(vcpu.load(BASE + PAGE), Ok(9));
+            let outside = Exit::Device {
+                address: BASE + 8 * PAGE,
+            };
+            assert_eq!(vcpu.load(BASE + 8 * PAGE), Err(outside));
+            assert_eq!(vcpu.store(0, 1), Err(Exit::Device { address: 0 }));
+        });
     });
-    end(test);
 }
 
 #[test]
 fn each_page_faults_once() {
-    let test = one(64);
-    let memory = test.0.space.memory();
-    test.0.run(0, |_, vcpu| {
-        let write = || (0..64).for_each(|page| vcpu.store(BASE + page * PAGE, page).unwrap());
-        let (counts, ()) = counted(memory, write);
-        assert_eq!(counts.get(Counter::PfTaken), 64);
-        assert_eq!(counts.get(Counter::PfFixed), 64);
-        assert_eq!(counts.get(Counter::PfFast), 0);
-        assert_eq!(counts.get(Counter::Faults), 64, "the host's own");
-        let (counts, ()) = counted(memory, write);
-        assert_eq!(counts.get(Counter::PfTaken), 0);
+    both(64, |test| {
+        let memory = test.space.memory();
+        test.run(0, |_, vcpu| {
+            let write = || (0..64).for_each(|page| vcpu.store(BASE + page * PAGE, page).unwrap());
+            let (counts, ()) = counted(memory, write);
+            assert_eq!(counts.get(Counter::PfTaken), 64);
+            assert_eq!(counts.get(Counter::PfFixed), 64);
+            assert_eq!(counts.get(Counter::PfFast), 0);
+            assert_eq!(counts.get(Counter::Faults), 64, "the host's own");
+            let (counts, ()) = counted(memory, write);
+            assert_eq!(counts.get(Counter::PfTaken), 0);
+        });
     });
-    end(test);
 }
 
 #[test]
 fn a_write_after_logging_takes_the_fast_path() {
-    let test = one(64);
-    let memory = test.0.space.memory();
-    test.0.run(0, |_, vcpu| {
-        let write = |page: u64| vcpu.store(BASE + page * PAGE, page).unwrap();
-        (0..64).for_each(write);
-        test.0.set(SlotFlags::LOG_DIRTY_PAGES);
-        assert_eq!(test.0.dirty(false), []);
-        let (counts, ()) = counted(memory, || [3, 5, 63].into_iter().for_each(write));
-        assert_eq!(counts.get(Counter::PfTaken), 3);
-        assert_eq!(counts.get(Counter::PfFast), 3);
-        assert_eq!(counts.get(Counter::PfFixed), 3);
-        assert_eq!(counts.get(Counter::Faults), 0, "the host has nothing to do");
-        assert_eq!(test.0.dirty(false), [3, 5, 63]);
-        assert_eq!(test.0.dirty(true), [3, 5, 63]);
-        assert_eq!(test.0.dirty(true), []);
-        let (counts, ()) = counted(memory, || write(5));
-        assert_eq!(counts.get(Counter::PfFast), 1);
-        assert_eq!(test.0.dirty(true), [5]);
+    both(64, |test| {
+        let memory = test.space.memory();
+        test.run(0, |_, vcpu| {
+            let write = |page: u64| vcpu.store(BASE + page * PAGE, page).unwrap();
+            (0..64).for_each(write);
+            test.set(SlotFlags::LOG_DIRTY_PAGES);
+            assert_eq!(test.dirty(false), []);
+            let (counts, ()) = counted(memory, || [3, 5, 63].into_iter().for_each(write));
+            assert_eq!(counts.get(Counter::PfTaken), 3);
+            assert_eq!(counts.get(Counter::PfFast), 3);
+            assert_eq!(counts.get(Counter::PfFixed), 3);
+            assert_eq!(counts.get(Counter::Faults), 0, "the host has nothing to do");
+            assert_eq!(test.dirty(false), [3, 5, 63]);
+            assert_eq!(test.dirty(true), [3, 5, 63]);
+            assert_eq!(test.dirty(true), []);
+            let (counts, ()) = counted(memory, || write(5));
+            assert_eq!(counts.get(Counter::PfFast), 1);
+            assert_eq!(test.dirty(true), [5]);
+        });
     });
-    end(test);
 }
 
 #[test]
 fn a_page_that_was_read_is_copied_with_one_fault() {
-    let test = one(1);
-    let memory = test.0.space.memory();
-    test.0.run(0, |cpu, vcpu| {
-        let (counts, value) = counted(memory, || vcpu.load(BASE));
-        assert_eq!(value, Ok(0));
-        assert_eq!(counts.get(Counter::PfTaken), 1);
-        assert_eq!(counts.get(Counter::ZeroPageMaps), 1);
-        let (counts, result) = counted(memory, || vcpu.store(BASE, 1));
-        assert_eq!(result, Ok(()));
-        assert_eq!(counts.get(Counter::PfTaken), 1);
-        assert_eq!(cpu.load(test.0.host), Ok(1));
+    both(1, |test| {
+        let memory = test.space.memory();
+        test.run(0, |cpu, vcpu| {
+            let (counts, value) = counted(memory, || vcpu.load(BASE));
+            assert_eq!(value, Ok(0));
+            assert_eq!(counts.get(Counter::PfTaken), 1);
+            assert_eq!(counts.get(Counter::ZeroPageMaps), 1);
+            let (counts, result) = counted(memory, || vcpu.store(BASE, 1));
+            assert_eq!(result, Ok(()));
+            assert_eq!(counts.get(Counter::PfTaken), 1);
+            assert_eq!(cpu.load(test.host), Ok(1));
+        });
     });
-    end(test);
 }
 
 #[test]
 fn a_guest_loses_what_its_host_gives_up() {
-    let test = one(16);
-    test.0.run(0, |cpu, vcpu| {
-        (0..16).for_each(|page| vcpu.store(BASE + page * PAGE, page + 1).unwrap());
-        let host = |page: u64| test.0.host + page * PAGE;
-        let space = cpu.space();
-        space.madvise(host(0), 4 * PAGE, advice::DONTNEED).unwrap();
-        assert_eq!(vcpu.load(BASE), Ok(0));
-        assert_eq!(vcpu.load(BASE + 4 * PAGE), Ok(5));
-        space.mprotect(host(4), PAGE, 1).unwrap();
-        assert_eq!(vcpu.load(BASE + 4 * PAGE), Ok(5));
-        assert!(matches!(
-            vcpu.store(BASE + 4 * PAGE, 1),
-            Err(Exit::Host(Outcome::Segv(_)))
-        ));
-        space.munmap(host(5), PAGE).unwrap();
-        assert!(matches!(
-            vcpu.load(BASE + 5 * PAGE),
-            Err(Exit::Host(Outcome::Segv(_)))
-        ));
-        let child = space.fork().unwrap();
-        vcpu.store(BASE + 6 * PAGE, 70).unwrap();
-        assert_eq!(cpu.load(host(6)), Ok(70));
-        let frame = |space: &faultless_soft::SoftSpace| {
-            let mut word = 0;
-            let machine = space.memory().machine();
-            space
-                .access(host(6), faultless_mm::Access::Read, &mut |frame| {
-                    use faultless_mm::PhysicalMemory;
-                    // SAFETY: a frame of the machine, read while it is claimed.
-                    word = unsafe { machine.pointer(frame).cast::<u64>().read() };
-                })
-                .unwrap();
-            word
-        };
-        assert_eq!(frame(&child), 7, "the child sees a store of the guest");
-        child.destroy();
+    both(16, |test| {
+        test.run(0, |cpu, vcpu| {
+            (0..16).for_each(|page| vcpu.store(BASE + page * PAGE, page + 1).unwrap());
+            let host = |page: u64| test.host + page * PAGE;
+            let space = cpu.space();
+            space.madvise(host(0), 4 * PAGE, advice::DONTNEED).unwrap();
+            assert_eq!(vcpu.load(BASE), Ok(0));
+            assert_eq!(vcpu.load(BASE + 4 * PAGE), Ok(5));
+            space.mprotect(host(4), PAGE, 1).unwrap();
+            assert_eq!(vcpu.load(BASE + 4 * PAGE), Ok(5));
+            assert!(matches!(
+                vcpu.store(BASE + 4 * PAGE, 1),
+                Err(Exit::Host(Outcome::Segv(_)))
+            ));
+            space.munmap(host(5), PAGE).unwrap();
+            assert!(matches!(
+                vcpu.load(BASE + 5 * PAGE),
+                Err(Exit::Host(Outcome::Segv(_)))
+            ));
+            let child = space.fork().unwrap();
+            vcpu.store(BASE + 6 * PAGE, 70).unwrap();
+            assert_eq!(cpu.load(host(6)), Ok(70));
+            let frame = |space: &faultless_soft::SoftSpace| {
+                let mut word = 0;
+                let machine = space.memory().machine();
+                space
+                    .access(host(6), faultless_mm::Access::Read, &mut |frame| {
+                        use faultless_mm::PhysicalMemory;
+                        // SAFETY: a frame of the machine, read while it is claimed.
+                        word = unsafe { machine.pointer(frame).cast::<u64>().read() };
+                    })
+                    .unwrap();
+                word
+            };
+            assert_eq!(frame(&child), 7, "the child sees a store of the guest");
+            child.destroy();
+        });
     });
-    end(test);
 }
 
 #[test]
@@ -149,6 +157,7 @@ fn without_the_fast_path_the_result_is_the_same() {
     let memory = machine(2, 16);
     let options = Options {
         fast_page_fault: false,
+        ..Options::default()
     };
     let test = (OneSlot::new(memory, 4, options), available(memory));
     test.0.run(0, |_, vcpu| {

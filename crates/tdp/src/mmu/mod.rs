@@ -1,0 +1,28 @@
+//! The two MMUs: how the entries of a slot's pages are found, and what excludes what.
+//!
+//! Both have the same tables, the same entries and the same protocol with the host. The fast path ([`crate::fault`]) is
+//! the same code for both: it walks the tables without a lock and decides from the entry alone.
+
+pub(crate) mod legacy;
+pub(crate) mod tdp;
+
+use faultless_paging::{Entry, Pages};
+
+use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::slots::slot::SlotBody;
+
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
+    /// Calls `visit` with every entry of `pages`, which are the slot's, that is not empty. The caller is in a section, and has
+    /// the lock, if this guest has one ([`Guest::mmu_lock`]).
+    pub(crate) fn for_each(
+        &self,
+        slot: &SlotBody,
+        pages: Pages,
+        visit: &mut impl FnMut(&Entry, u64),
+    ) {
+        match self.options.tdp_mmu {
+            true => self.for_each_in_tables(pages, visit),
+            false => self.for_each_in_rmap(slot, pages, visit),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Zaps the pages of a slot that is no longer used, and frees its tables.
+//!
+//! The pages are zapped in batches, between which other threads run. All of them are flushed at once: the host keeps the
+//! frames meanwhile, and faults no longer find the slot.
+//!
+//! *Writes*: entries.
+//!
+//! *Models*: loom `slots.rs`.
+
+use faultless_paging::{ENTRIES, Gather, LEVELS, Pages, free};
+use faultless_sync::{cond_resched, fence_after_rmw};
+
+use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::slots::slot::SlotBody;
+use crate::tables::InterruptsOff;
+
+/// Pages that one section works on.
+const BATCH: u64 = 8 * ENTRIES as u64;
+
+impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
+    /// Zaps all pages of a slot, flushes, and frees tables that are empty.
+    pub(crate) fn zap(&self, slot: &SlotBody) {
+        let pages = slot.pages;
+        let mut at = pages.start;
+        let mut has_zapped = false;
+        while at < pages.end {
+            let part = Pages::new(at, pages.end.min((at | (BATCH - 1)) + 1));
+            let lock = self.mmu_lock();
+            let section = self.memory.enter();
+            self.for_each(slot, part, &mut |entry, page| {
+                has_zapped |= self.change(entry, |_| Some(0)).is_some();
+                self.unmapped(slot, page);
+            });
+            drop(section);
+            drop(lock);
+            at = self.next_table(part.end, pages.end);
+            cond_resched(self.machine());
+        }
+        if has_zapped {
+            self.flush();
+        }
+        self.free_tables(pages);
+    }
+
+    /// Returns `page`, or the first page behind it that may have a table; `limit` if there is none before it.
+    fn next_table(&self, page: u64, limit: u64) -> u64 {
+        let _section = self.memory.enter();
+        // SAFETY: inside the section.
+        unsafe {
+            faultless_paging::next_table::<M::SecondLevel, M>(
+                self.machine(),
+                self.root,
+                page,
+                limit,
+            )
+        }
+    }
+
+    /// Frees the tables of a range that are empty (rule R5). The caller excludes changes of slots, so that only one such call
+    /// runs at a time.
+    fn free_tables(&self, pages: Pages) {
+        let (machine, cpu) = (self.machine(), self.machine().cpu());
+        for level in 1..LEVELS {
+            let _section = self.memory.enter();
+            let _off = InterruptsOff::new(machine);
+            // The entries were taken out by read-modify-writes.
+            fence_after_rmw();
+            // The machine flushes whole guests.
+            let mut gather = Gather::new();
+            // SAFETY: inside the section, with interrupts off until `unlink`.
+            let detached = unsafe {
+                free::detach::<M::SecondLevel, M>(
+                    machine,
+                    self.root,
+                    pages,
+                    level,
+                    cpu,
+                    &mut gather,
+                    &|_| true,
+                )
+            };
+            if detached == 0 {
+                return;
+            }
+            self.flush();
+            let mut give = |frame| self.memory.retire_table(frame);
+            // SAFETY: this CPU detached them just now, and they are flushed.
+            unsafe {
+                free::unlink::<M::SecondLevel, M>(machine, self.root, pages, level, cpu, &mut give);
+            }
+        }
+    }
+}
