@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::node::Node;
 use super::proc::Text;
-use super::{cpus, ksm, kvm_parameters, tree};
+use super::{cpus, huge_pages, ksm, kvm_parameters, tree};
 use crate::errno::{ENOENT, ENOMEM, Errno};
 
 /// Makes all files.
@@ -14,6 +14,7 @@ use crate::errno::{ENOENT, ENOMEM, Errno};
 pub fn build() -> Result<(), Errno> {
     cpus::build()?;
     ksm::build()?;
+    huge_pages::build()?;
     kvm_parameters::build()
 }
 

@@ -5,6 +5,9 @@ use super::uapi::{INITIALLY_SET, MANUAL_PROTECT, MAX_SLOTS, MAX_VCPU_IDS, MAX_VC
 use crate::arch::percpu;
 
 pub const MANUAL_DIRTY_LOG_PROTECT2: u32 = 168;
+pub const DISABLE_QUIRKS2: u32 = 213;
+/// `KVM_X86_QUIRK_SLOT_ZAP_ALL`: a slot that goes takes the translations of all others along. Never so here.
+pub const QUIRKS: u64 = 1 << 7;
 pub const EXIT_ON_EMULATION_FAILURE: u32 = 204;
 
 /// The value of an extension.
@@ -58,6 +61,7 @@ pub fn value(number: u32) -> u64 {
         74 => sync_regs::ALL,
         // XSAVE2: bytes of KVM_GET_XSAVE2.
         208 => 4096,
+        DISABLE_QUIRKS2 => QUIRKS,
         MANUAL_DIRTY_LOG_PROTECT2 => MANUAL_PROTECT | INITIALLY_SET,
         _ => 0,
     }

@@ -222,6 +222,7 @@ impl Vm {
                 self.memory.set_manual(bits);
                 Ok(0)
             }
+            extensions::DISABLE_QUIRKS2 if wanted.arguments[0] & !extensions::QUIRKS == 0 => Ok(0),
             extensions::EXIT_ON_EMULATION_FAILURE => {
                 let on = match wanted.arguments[0] {
                     on @ 0..=1 => on != 0,
