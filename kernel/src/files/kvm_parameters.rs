@@ -28,7 +28,7 @@ pub fn build() -> Result<(), Errno> {
         ("enable_pmu", false),
         ("ignore_msrs", false),
         ("nx_huge_pages", false),
-        ("tdp_mmu", true),
+        ("tdp_mmu", kvm::options::get().tdp_mmu),
     ] {
         file(&general, name.as_bytes(), 0o444, truth(is_on)?)?;
     }

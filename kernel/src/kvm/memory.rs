@@ -5,8 +5,9 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 pub use faultless_tdp::Repair;
-use faultless_tdp::{GuestOutcome, Options, OwnedGuest, Slot, SlotFlags};
+use faultless_tdp::{GuestOutcome, OwnedGuest, Slot, SlotFlags};
 
+use super::options;
 use super::uapi::INITIALLY_SET;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, Errno};
@@ -60,7 +61,7 @@ impl GuestMemory {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(space: Shared<UserSpace>, tag: u64) -> Result<Self, Errno> {
-        let guest = OwnedGuest::new(Host(space.clone()), tag, Options::default())?;
+        let guest = OwnedGuest::new(Host(space.clone()), tag, options::get())?;
         Ok(Self {
             guest: ManuallyDrop::new(guest),
             space,

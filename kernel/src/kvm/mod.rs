@@ -24,6 +24,7 @@ pub mod fpu;
 pub mod io;
 pub mod memory;
 pub mod msr;
+pub mod options;
 pub mod pre_fault;
 pub mod registers;
 pub mod run;
