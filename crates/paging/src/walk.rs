@@ -25,7 +25,18 @@ pub struct Link<'s> {
     is_frozen: bool,
 }
 
-impl Link<'_> {
+impl<'s> Link<'s> {
+    /// Returns the table, in which the entries beside the one that was found are; `None` for a root.
+    #[inline]
+    pub fn table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
+        &self,
+        memory: &P,
+    ) -> Option<&'s Table> {
+        let (_, value) = self.parent?;
+        // SAFETY: the walk has found it linked, and during `'s` it is not reused.
+        Some(unsafe { Table::at(memory, F::FORMAT.frame(value)) })
+    }
+
     /// Whether the parent entry still links the table, and the table is not frozen. Called after a full fence
     /// that follows the claim. Partners: the fence after the claim of the parent in [`crate::free`], and the
     /// fence after a fork froze the parent.

@@ -2,7 +2,7 @@
 //!
 //! A *guest* has page tables of its own, which show pages of a space under other addresses (`faultless-tdp`). What a
 //! guest's entry shows is taken from the host's entry alone. So the host's entry is also what a guest validates
-//! ([`HostPages::get`]), and no sequence is counted:
+//! ([`HostEntry::get`]), and no sequence is counted:
 //!
 //! * A guest claims its own entry, which is a full barrier, and then looks at the host's entry again.
 //! * An operation that takes a page out of an entry of the host, or lowers it, does so by a read-modify-write, and tells
@@ -22,7 +22,7 @@
 
 use core::ptr::NonNull;
 
-use faultless_paging::{Access, Frame, Gather, Page, Pages, Walk};
+use faultless_paging::{Access, ENTRIES, Entry, Frame, Gather, Link, Page, Pages, Walk};
 use faultless_sync::atomic::{AtomicU64, Ordering};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
@@ -152,14 +152,22 @@ pub struct HostPages<'a, M: Machine> {
 }
 
 impl<M: Machine> HostPages<'_, M> {
-    /// Returns what the entry of a page shows now; `None` if it shows none, or another operation is at work there. The
-    /// caller is in a section.
+    /// Returns the entry of a page; `None` if there is no table for it, or another operation is at work there.
     #[inline]
-    pub fn get(&self, page: Page, section: &Section<'_>) -> Option<HostPage> {
-        self.read(page, None, section)
+    pub fn find<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Option<HostEntry<'s, M>> {
+        let Walk::Leaf { entry, link, .. } = self.tables.descend(page, section) else {
+            return None;
+        };
+        Some(HostEntry {
+            tables: self.tables,
+            entry,
+            link,
+            page,
+        })
     }
 
-    /// The same in the section of the hook's caller.
+    /// Returns what the entry of a page shows, for the hook, whose caller is in a section; `None` as for
+    /// [`HostEntry::get`].
     #[inline]
     pub fn get_told(&self, page: Page) -> Option<HostPage> {
         // SAFETY: the caller of the hook is in a section.
@@ -167,59 +175,93 @@ impl<M: Machine> HostPages<'_, M> {
         let Walk::Leaf { value, link, .. } = walked else {
             return None;
         };
-        self.shown(value, link.is_frozen())
+        shown(self.tables, value, link.is_frozen())
+    }
+}
+
+/// The entry of a host's page, found in a section.
+pub struct HostEntry<'s, M: Machine> {
+    tables: &'s Tables<M>,
+    entry: &'s Entry,
+    link: Link<'s>,
+    page: Page,
+}
+
+impl<'s, M: Machine> HostEntry<'s, M> {
+    /// Returns what the entry shows now; `None` if it shows no page, or another operation is at work on it.
+    #[inline]
+    pub fn get(&self) -> Option<HostPage> {
+        shown(self.tables, self.entry.load(), self.link.is_frozen())
     }
 
-    /// Returns what the entry of a page shows, for an access by a guest, and sets its accessed and dirty bits like
-    /// hardware. `None` if the access has to fault first ([`crate::AddressSpace::fault`]).
+    /// Whether the page was used since it was mapped, or since its accessed bit was cleared.
     #[inline]
-    pub fn access(&self, page: Page, access: Access, section: &Section<'_>) -> Option<HostPage> {
-        self.read(page, Some(access), section)
+    pub fn is_used(&self) -> bool {
+        Tables::<M>::FORMAT.is_used(self.entry.load())
     }
 
+    /// Whether the entry is still the page's: its table has not moved, and no fork has frozen it. After the full barrier of
+    /// a claim.
     #[inline]
-    fn read(&self, page: Page, access: Option<Access>, section: &Section<'_>) -> Option<HostPage> {
+    pub fn is_in_place(&self) -> bool {
+        self.link.is_valid()
+    }
+
+    /// Returns what the entry shows, for an access by a guest, and sets its accessed and dirty bits like hardware. `None` if
+    /// the access has to fault first ([`crate::AddressSpace::fault`]), or a fork has yet to copy the table, which the fault
+    /// waits for.
+    #[inline]
+    pub fn access(&self, access: Access) -> Option<HostPage> {
         let format = Tables::<M>::FORMAT;
-        let Walk::Leaf {
-            entry,
-            mut value,
-            link,
-        } = self.tables.descend(page, section)
-        else {
+        if self.link.is_frozen() {
             return None;
-        };
+        }
+        let mut value = self.entry.load();
         loop {
-            let mut shown = self.shown(value, link.is_frozen())?;
-            let Some(access) = access else {
-                return Some(shown);
-            };
+            let mut shown = shown(self.tables, value, false)?;
             let mut used = match format.is_used(value) {
                 true => value,
                 false => value | format.accessed,
             };
             if access == Access::Write {
-                if link.is_frozen() || !format.is_writable(value) {
+                if !format.is_writable(value) {
                     return None;
                 }
                 used |= format.dirty;
                 shown.takes_stores = true;
             }
-            if used == value || entry.replace(value, used).is_ok() {
+            if used == value || self.entry.replace(value, used).is_ok() {
                 return Some(shown);
             }
-            value = entry.load();
+            value = self.entry.load();
         }
     }
 
+    /// Returns the entry of a page beside this one, if it is in the same table.
     #[inline]
-    fn shown(&self, value: u64, is_frozen: bool) -> Option<HostPage> {
-        let format = Tables::<M>::FORMAT;
-        if !format.is_present(value) || format.is_claimed(value) {
+    pub fn beside(&self, page: Page) -> Option<HostEntry<'s, M>> {
+        let entries = ENTRIES as u64;
+        if page.0 / entries != self.page.0 / entries {
             return None;
         }
-        Some(HostPage {
-            frame: format.frame(value),
-            takes_stores: !is_frozen && format.is_writable(value) && format.is_dirty(value),
+        let table = self.link.table::<M::Format, M>(self.tables.machine())?;
+        Some(HostEntry {
+            tables: self.tables,
+            entry: table.entry(page.0, 0),
+            link: self.link,
+            page,
         })
     }
+}
+
+#[inline]
+fn shown<M: Machine>(_: &Tables<M>, value: u64, is_frozen: bool) -> Option<HostPage> {
+    let format = Tables::<M>::FORMAT;
+    if !format.is_present(value) || format.is_claimed(value) {
+        return None;
+    }
+    Some(HostPage {
+        frame: format.frame(value),
+        takes_stores: !is_frozen && format.is_writable(value) && format.is_dirty(value),
+    })
 }

@@ -1,26 +1,41 @@
 //! Maps a page of the host for a guest.
 //!
-//! 1. Find the slot, without a lock, and the host's page.
-//! 2. Take what the host's entry shows, with its accessed and dirty bits set as by the access. If the access has to fault in
-//!    the host first, it does, with nothing held, and this begins again.
+//! 1. Find the slot, without a lock, and the host's entry.
+//! 2. Take what that shows, with its accessed and dirty bits set as by the access. If the access has to fault in the host
+//!    first, it does, with nothing held, and this begins again.
 //! 3. Find the guest's entry. Missing tables are installed.
-//! 4. Claim it, a full barrier, and validate: its table is linked, the slots are the same, the host's entry shows the same.
+//! 4. Claim it, a full barrier, and validate: both tables are linked, the slots are the same, the host's entry shows the same.
 //! 5. Publish.
+//! 6. Map what the host has of the pages beside it, the entries of which are on the same cache line, in the same way
+//!    ([`crate::fault::around`]).
 //!
 //! A page that the host has written is mapped for stores on a read, too, if its slot is not logged.
 //!
-//! *Writes*: the entry; tables; bits of the host's entry.
+//! *Writes*: the line of the entry; tables; bits of the host's entry.
 //!
-//! *Models*: loom `guests.rs`.
+//! *Models*: loom `host.rs`, `log.rs`, `slots.rs`.
 
-use faultless_paging::{Access, Page};
+use faultless_mm::{HostEntry, HostPage};
+use faultless_paging::{Access, Entry, Link, Page, Value};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Mutant, mutant};
 
 use crate::fault::{GuestOutcome, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::slots::slot::SlotBody;
 use crate::tables::{Again, InterruptsOff, Place};
+
+/// What a page is mapped by, found in one section.
+pub(crate) struct Mapping<'s, M: GuestMachine> {
+    pub(crate) slot: &'s SlotBody,
+    /// The frame of the snapshot that has the slot.
+    pub(crate) slots: u64,
+    pub(crate) page: Page,
+    pub(crate) host: HostEntry<'s, M>,
+    /// The link of the guest's table.
+    pub(crate) link: Link<'s>,
+}
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes one try.
@@ -35,11 +50,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if access == Access::Write && slot.is_read_only() {
             return Ok(GuestOutcome::Device);
         }
-        let host = Page(slot.host_of(page.0));
+        let at = Page(slot.host_of(page.0));
         let pages = self.space().host_pages();
-        let shown = pages
-            .access(host, access, &section)
-            .ok_or(Again::Host(host.0))?;
+        let host = pages.find(at, &section).ok_or(Again::Host(at.0))?;
+        let shown = host.access(access).ok_or(Again::Host(at.0))?;
 
         let Place { entry, value, link } = self.place(page, &section)?;
         let format = Self::FORMAT;
@@ -55,23 +69,46 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 return Err(Again::Busy);
             }
         }
-        let may_write = shown.takes_stores && !slot.is_read_only();
-        let write = may_write && (access == Access::Write || !slot.logs());
+        let mapping = Mapping {
+            slot,
+            slots: slots.frame,
+            page,
+            host,
+            link,
+        };
+        let writes = access == Access::Write;
+        self.publish(&mapping, (entry, value), shown, writes)?;
+        self.map_around(&mapping);
+        Ok(GuestOutcome::Resolved(Repair::Mapped))
+    }
 
+    /// Claims the entry of a page, validates, and publishes what the host shows. `writes`: the guest is about to store to it.
+    #[inline]
+    pub(crate) fn publish(
+        &self,
+        mapping: &Mapping<'_, M>,
+        (entry, value): (&Entry, Value),
+        shown: HostPage,
+        writes: bool,
+    ) -> Result<(), Again> {
+        let Mapping { slot, .. } = mapping;
+        let may_write = shown.takes_stores && !slot.is_read_only();
+        let write = may_write && (writes || !slot.logs());
         let machine = self.machine();
         let _off = InterruptsOff::new(machine);
         let claim = entry
             .claim::<M::SecondLevel>(value, machine.cpu())
             .map_err(|_| Again::Busy)?;
-        let is_valid = link.is_valid()
-            && (self.slots.load(Ordering::Relaxed) == slots.frame
-                || mutant(Mutant::SlotsNotValidated))
-            && (pages.get(host, &section) == Some(shown) || mutant(Mutant::HostNotValidated));
+        let has_slots = self.slots.load(Ordering::Relaxed) == mapping.slots;
+        let is_shown = mapping.host.is_in_place() && mapping.host.get() == Some(shown);
+        let is_valid = mapping.link.is_valid()
+            && (has_slots || mutant(Mutant::SlotsNotValidated))
+            && (is_shown || mutant(Mutant::HostNotValidated));
         if !is_valid {
             return Err(Again::Busy);
         }
-        self.mapped(slot, page.0, entry);
+        self.mapped(slot, mapping.page.0, entry);
         claim.publish(M::SecondLevel::page(shown.frame, write, may_write));
-        Ok(GuestOutcome::Resolved(Repair::Mapped))
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! *Writes*: the entry; tables that are missing; this CPU's counters. What the host's own fault writes, if its page is not
 //! there.
 
+mod around;
 mod fast;
 mod map;
 

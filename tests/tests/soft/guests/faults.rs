@@ -70,6 +70,24 @@ fn each_page_faults_once() {
 }
 
 #[test]
+fn pages_beside_are_mapped_with_one_fault() {
+    both(64, |test| {
+        let memory = test.space.memory();
+        test.run(0, |cpu, vcpu| {
+            (0..64).for_each(|page| cpu.store(test.host + page * PAGE, page).unwrap());
+            let read =
+                || (0..64).for_each(|page| assert_eq!(vcpu.load(BASE + page * PAGE), Ok(page)));
+            let (counts, ()) = counted(memory, read);
+            assert_eq!(counts.get(Counter::PfTaken), 8);
+            assert_eq!(counts.get(Counter::Faults), 0, "the host has nothing to do");
+            let write = || (0..64).for_each(|page| vcpu.store(BASE + page * PAGE, 1).unwrap());
+            let (counts, ()) = counted(memory, write);
+            assert_eq!(counts.get(Counter::PfTaken), 0);
+        });
+    });
+}
+
+#[test]
 fn a_write_after_logging_takes_the_fast_path() {
     both(64, |test| {
         let memory = test.space.memory();
