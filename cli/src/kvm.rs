@@ -5,12 +5,10 @@ use std::str::FromStr;
 use anyhow::{Context as _, Error, Result, bail};
 
 /// The parameters, with what they are in Linux.
-const KNOWN: [(&str, Option<&str>); 3] = [
+const KNOWN: [(&str, Option<&str>); 2] = [
     ("tdp_mmu", Some("tdp_mmu")),
     // Linux has no switch for it.
     ("fast_page_fault", None),
-    // Linux sets accessed and dirty bits always on SVM.
-    ("ad", None),
 ];
 
 /// Parameters of the machine's KVM: names, and whether they are on.

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use faultless_trace::Mask;
 
 use crate::files::initramfs;
-use crate::kvm::options;
+use crate::kvm::parameters;
 use crate::memory::Policy;
 use crate::swap::{Kind, Wanted};
 use crate::trace;
@@ -95,10 +95,9 @@ impl RunFile {
                 b"swap" => {
                     run.swap = Some(swap(value)?);
                 }
-                b"kvm" => {
-                    let words = str::from_utf8(value).map_err(|_| "`kvm=` is not UTF-8")?;
-                    options::set(words)?;
-                }
+                b"kvm" => parameters::set(value)?,
+                // Linux's names of the same.
+                b"kvm-linux" => {}
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {
                     let every = number(value).ok_or("`verify-every=` is not a number")?;

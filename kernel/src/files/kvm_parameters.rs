@@ -1,11 +1,13 @@
 //! `/sys/module/kvm` and `/sys/module/kvm_amd`: the parameters of Linux's modules, as far as they mean something
 //! here. They are there if the machine can run guests, and nothing changes them.
 
+use core::sync::atomic::Ordering;
+
 use super::proc::Text;
 use super::sys::{file, folder, number};
 use super::tree;
 use crate::errno::Errno;
-use crate::kvm;
+use crate::kvm::{self, parameters};
 
 fn truth(is_on: bool) -> Result<Text, Errno> {
     let mut text = Text::new();
@@ -28,7 +30,12 @@ pub fn build() -> Result<(), Errno> {
         ("enable_pmu", false),
         ("ignore_msrs", false),
         ("nx_huge_pages", false),
-        ("tdp_mmu", kvm::options::get().tdp_mmu),
+        ("tdp_mmu", parameters::TDP_MMU.load(Ordering::Relaxed)),
+        // Linux has no such parameter: it cannot leave the fast path.
+        (
+            "fast_page_fault",
+            parameters::FAST_PAGE_FAULT.load(Ordering::Relaxed),
+        ),
     ] {
         file(&general, name.as_bytes(), 0o444, truth(is_on)?)?;
     }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub use faultless_tdp::Repair;
 use faultless_tdp::{GuestOutcome, OwnedGuest, Slot, SlotFlags};
 
-use super::options;
+use super::parameters;
 use super::uapi::INITIALLY_SET;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, Errno};
@@ -63,7 +63,7 @@ impl GuestMemory {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(space: Shared<UserSpace>, tag: u64) -> Result<Self, Errno> {
-        let guest = OwnedGuest::new(Host(space.clone()), tag, options::get())?;
+        let guest = OwnedGuest::new(Host(space.clone()), tag, parameters::options())?;
         if let Err(error) = verify::guests::add(&guest) {
             guest.destroy();
             return Err(error);

@@ -25,7 +25,7 @@ pub mod interrupts;
 pub mod io;
 pub mod memory;
 pub mod msr;
-pub mod options;
+pub mod parameters;
 pub mod pre_fault;
 pub mod registers;
 pub mod run;
