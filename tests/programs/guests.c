@@ -140,6 +140,32 @@ static void loses_memory(void)
     close_guest(&guest);
 }
 
+static void interrupts(void)
+{
+    // sti; jmp self. The handler of vector 0x20: mov al, 9; out 0x10, al; iret
+    struct guest guest = GUEST(0xfb, 0xeb, 0xfe);
+    static const unsigned char handler[] = {0xb0, 9, 0xe6, 0x10, 0xcf};
+    struct kvm_interrupt wanted = {.irq = 0x20};
+
+    memcpy(guest.memory + 0x100, handler, sizeof handler);
+    guest.memory[0x81] = 1;
+    CHECK(ioctl(guest.cpu, KVM_INTERRUPT, &wanted) == 0);
+    CHECK(run(&guest) == 0);
+    CHECK(guest.run->exit_reason == KVM_EXIT_IO && guest.run->io.port == 0x10);
+    CHECK(!guest.run->ready_for_interrupt_injection && !guest.run->if_flag);
+    guest.run->request_interrupt_window = 1;
+    CHECK(run(&guest) == 0);
+    CHECK(guest.run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN);
+    CHECK(guest.run->ready_for_interrupt_injection && guest.run->if_flag);
+    guest.run->request_interrupt_window = 0;
+    CHECK(ioctl(guest.cpu, KVM_INTERRUPT, &wanted) == 0);
+    CHECK(run(&guest) == 0);
+    CHECK(guest.run->exit_reason == KVM_EXIT_IO);
+    wanted.irq = 256;
+    CHECK(ioctl(guest.cpu, KVM_INTERRUPT, &wanted) == -1 && errno == EINVAL);
+    close_guest(&guest);
+}
+
 static atomic_int signals;
 
 static void count_signal(int number)
@@ -373,6 +399,7 @@ int main(void)
     devices();
     shuts_down();
     loses_memory();
+    interrupts();
     is_kicked();
     two_threads();
     is_killed();

@@ -208,6 +208,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         self.space.space()
     }
 
+    pub(crate) fn frame(&self) -> Frame {
+        self.frame
+    }
+
     /// Returns the root of the second-level tables.
     pub fn root(&self) -> Frame {
         self.root

@@ -33,6 +33,7 @@ mod log;
 mod mmu;
 mod slots;
 mod tables;
+mod verify;
 mod zap;
 
 pub use fault::{GuestOutcome, Repair};

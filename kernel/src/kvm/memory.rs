@@ -15,6 +15,7 @@ use crate::memory::machine::Kernel;
 use crate::memory::{Access, Outcome};
 use crate::process::UserSpace;
 use crate::shared::Shared;
+use crate::verify;
 
 /// How a guest's fault ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum Fault {
 
 /// The program's memory. A descriptor leads to it, and it leads to descriptors: here is where the compiler's search
 /// for what is `Send` ends.
-struct Host(Shared<UserSpace>);
+pub struct Host(Shared<UserSpace>);
 
 // SAFETY: A counted reference to what all threads of a process share.
 unsafe impl Send for Host {}
@@ -46,11 +47,12 @@ impl Deref for Host {
     }
 }
 
-type Guest = OwnedGuest<Kernel, Host>;
+/// The core's part, which stays where it is until it is destroyed.
+pub type Guest = faultless_tdp::Guest<Kernel, Host>;
 
 /// A guest's memory.
 pub struct GuestMemory {
-    guest: ManuallyDrop<Guest>,
+    guest: ManuallyDrop<OwnedGuest<Kernel, Host>>,
     /// The same as the guest has.
     space: Shared<UserSpace>,
     /// How new dirty logs begin (`KVM_DIRTY_LOG_MANUAL_CAPS`).
@@ -62,6 +64,10 @@ impl GuestMemory {
     /// `ENOMEM`.
     pub fn new(space: Shared<UserSpace>, tag: u64) -> Result<Self, Errno> {
         let guest = OwnedGuest::new(Host(space.clone()), tag, parameters::options())?;
+        if let Err(error) = verify::guests::add(&guest) {
+            guest.destroy();
+            return Err(error);
+        }
         Ok(Self {
             guest: ManuallyDrop::new(guest),
             space,
@@ -165,6 +171,7 @@ impl GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
+        verify::guests::remove(&self.guest);
         // SAFETY: Taken once. The VM is gone, so no vCPU runs and no call is in progress.
         unsafe { ManuallyDrop::take(&mut self.guest) }.destroy();
     }

@@ -21,6 +21,7 @@ pub mod exits;
 pub mod extensions;
 pub mod flush;
 pub mod fpu;
+pub mod interrupts;
 pub mod io;
 pub mod memory;
 pub mod msr;

@@ -13,7 +13,7 @@ use super::stats::Stat;
 use super::uapi::{self, mp_state};
 use super::vcpu::Vcpu;
 use super::vm::Vm;
-use super::{flush, fpu, io, sync_regs};
+use super::{flush, fpu, interrupts, io, sync_regs};
 use crate::arch::svm::{self, Clean};
 use crate::errno::{Answer, EAGAIN, EINTR, Errno};
 use crate::sched::thread::{Thread, Work};
@@ -62,7 +62,7 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
         };
     }
     sync_regs::from_program(state, area)?;
-    state.cr8 = area.read::<u64>(at::CR8) & 15;
+    interrupts::set_priority(state, area.read(at::CR8));
     match core::mem::replace(&mut state.pending, Pending::Nothing) {
         Pending::Nothing => {}
         Pending::Port(access) => io::complete(access, state, &vm.memory, area)?,
@@ -86,9 +86,12 @@ fn turn(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Answer {
             vcpu.area.leave(uapi::exit::INTR, &[]);
             return Err(EINTR);
         }
-        if vcpu.area.read::<u8>(at::REQUEST_WINDOW) != 0 && is_ready(state) {
-            vcpu.area.leave(uapi::exit::IRQ_WINDOW_OPEN, &[]);
-            return Ok(0);
+        if vcpu.area.read::<u8>(at::REQUEST_WINDOW) != 0 {
+            if interrupts::is_ready(state) {
+                vcpu.area.leave(uapi::exit::IRQ_WINDOW_OPEN, &[]);
+                return Ok(0);
+            }
+            interrupts::open_window(state);
         }
         if state.mp_state == mp_state::HALTED {
             // Nothing but a signal can come.
@@ -131,7 +134,9 @@ fn enter(vm: &Vm, vcpu: &Vcpu, state: &mut State) {
         state.control().flush = svm::flush_command();
         vcpu.stats.add(Stat::TlbFlush);
     }
-    inject_interrupt(state);
+    if state.interrupt.is_some() {
+        interrupts::inject(state);
+    }
     const BREAKPOINTS: u64 = 0xff;
     if state.save().dr7 & BREAKPOINTS != 0 {
         svm::load_breakpoints(&state.breakpoints);
@@ -143,37 +148,13 @@ fn enter(vm: &Vm, vcpu: &Vcpu, state: &mut State) {
     state.control().clean = Clean::all().bits();
 }
 
-/// Whether the guest could take an interrupt now.
-fn is_ready(state: &mut State) -> bool {
-    const INTERRUPTS: u64 = 1 << 9;
-    let control = state.control();
-    let is_free = control.event == 0 && control.interrupt_state & 1 == 0;
-    is_free && state.interrupt.is_none() && state.save().rflags & INTERRUPTS != 0
-}
-
-/// Hands the guest an interrupt that the program has queued, once it can take it.
-#[inline]
-fn inject_interrupt(state: &mut State) {
-    const INTERRUPTS: u64 = 1 << 9;
-    const VALID: u32 = 1 << 31;
-    let Some(vector) = state.interrupt else {
-        return;
-    };
-    let takes = state.save().rflags & INTERRUPTS != 0;
-    let control = state.control();
-    if takes && control.event == 0 && control.interrupt_state & 1 == 0 {
-        control.event = u32::from(vector) | VALID;
-        state.interrupt = None;
-    }
-}
-
 /// Writes what every return tells the program.
 fn tell(state: &mut State, area: &Area) {
     const INTERRUPTS: u64 = 1 << 9;
     area.write(at::IF_FLAG, u8::from(state.save().rflags & INTERRUPTS != 0));
-    area.write(at::CR8, state.cr8);
+    area.write(at::CR8, interrupts::priority(state));
     area.write(at::APIC_BASE, state.apic_base);
-    let ready = is_ready(state);
+    let ready = interrupts::is_ready(state);
     area.write(at::READY, u8::from(ready));
 }
 

@@ -82,8 +82,6 @@ pub struct State {
     pub mask: Option<u64>,
     /// An interrupt that the program wants to be delivered (`KVM_INTERRUPT`).
     pub interrupt: Option<u8>,
-    /// CR8, as the program set it.
-    pub cr8: u64,
 }
 
 // SAFETY: The block is this vCPU's own page.
@@ -117,7 +115,6 @@ impl State {
             breakpoints: [0; 4],
             mask: None,
             interrupt: None,
-            cr8: 0,
         };
         state.control_to_run(root);
         state.reset();

@@ -1,7 +1,7 @@
 //! Segments and control registers: `KVM_GET_SREGS` and `KVM_SET_SREGS`. The checks are Linux's.
 
 use super::state::{CR0_CD, CR0_ET, CR0_NW, CR0_PE, CR0_PG, EFER_LMA, EFER_LME, State};
-use super::{cpuid, uapi};
+use super::{cpuid, interrupts, uapi};
 use crate::arch::svm::{Clean, SVME, Segment};
 use crate::arch::uaccess::Plain;
 use crate::errno::{EINVAL, Errno};
@@ -116,7 +116,8 @@ fn table(from: &Segment) -> Table {
 }
 
 pub fn get(state: &mut State) -> SystemRegisters {
-    let (cr0, cr8, apic_base) = (state.cr0(), state.cr8, state.apic_base);
+    let (cr0, apic_base) = (state.cr0(), state.apic_base);
+    let cr8 = interrupts::priority(state);
     let mut interrupts = [0; 4];
     if let Some(vector) = state.interrupt {
         interrupts[usize::from(vector) / 64] = 1 << (vector % 64);
@@ -189,7 +190,7 @@ pub fn set(state: &mut State, from: &SystemRegisters) -> Result<(), Errno> {
     if !set_apic_base(state, from.apic_base) {
         return Err(EINVAL);
     }
-    state.cr8 = from.cr8 & 15;
+    interrupts::set_priority(state, from.cr8);
     state.cr0_caching = from.cr0 & (CR0_CD | CR0_NW);
     let first =
         (0..256u32).find(|&vector| from.interrupts[vector as usize / 64] >> (vector % 64) & 1 != 0);

@@ -12,7 +12,7 @@ use super::vm::Vm;
 use super::{Handle, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm};
 use crate::arch::svm::Clean;
 use crate::arch::uaccess;
-use crate::errno::{Answer, EINVAL, EIO, Errno};
+use crate::errno::{Answer, EINVAL, EIO, ENXIO, Errno};
 use crate::files::turn::Turn;
 use crate::shared::Shared;
 
@@ -124,6 +124,9 @@ impl Open {
                 let vector: u32 = uaccess::read(at)?;
                 if vector > 255 {
                     return Err(EINVAL);
+                }
+                if self.vm.has_irqchip() {
+                    return Err(ENXIO);
                 }
                 state.interrupt = Some(vector as u8);
             }

@@ -142,8 +142,9 @@ fn finish(process: &Process) {
         usage::leave_memory(process, &space);
     }
     let used = usage::of(process);
-    oom::gave_back(process);
+    // Virtual machines keep their process's memory.
     process.leave_files();
+    oom::gave_back(process);
     alarm::forget(process.id, true);
     process.release_parent();
     if process.id == FIRST {

@@ -11,6 +11,7 @@
 //! The first violation ends the run.
 
 mod flaw;
+pub mod guests;
 pub mod spaces;
 
 use core::fmt::Write;
@@ -163,6 +164,7 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
     spaces::with_all(|count, all| {
         let (census, accounts) =
             memory().verify_machine(frames(), all, |audit| enter_own(audit, moment))?;
+        guests::for_each(|guest| guest.verify())?;
         if moment == Moment::Last && count != 0 {
             return Err(Violation {
                 rule: "an address space is left without a process",
@@ -214,6 +216,13 @@ fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
         entered = entered.and_then(|()| audit.enter(frame, Use::SWAP));
     });
     entered?;
+    guests::for_each(|guest| {
+        let mut entered = Ok(());
+        guest.for_each_frame(&mut |frame| {
+            entered = entered.and_then(|()| audit.enter(frame, Use::TABLE));
+        });
+        entered
+    })?;
     if moment == Moment::Any {
         // Sleeping threads may hold pipes to which nothing else refers.
         audit.enter_all_of_port(Purpose::Pipe as u32);

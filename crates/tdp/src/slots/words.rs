@@ -85,6 +85,18 @@ impl Words {
         }
     }
 
+    /// Calls `visit` with every frame, of words and of frames.
+    pub(crate) fn for_each_frame<M: GuestMachine>(
+        &self,
+        machine: &M,
+        visit: &mut dyn FnMut(Frame),
+    ) {
+        let levels = self.levels.load(Ordering::Relaxed) as u32;
+        let used = self.top.iter().map(|place| place.load(Ordering::Relaxed));
+        used.filter(|&frame| frame != 0)
+            .for_each(|frame| visit_frame(machine, Frame(frame), levels, visit));
+    }
+
     /// Returns a word. `None` if there are none, or not so many.
     #[inline]
     pub(crate) fn get<M: GuestMachine>(&self, machine: &M, number: u64) -> Option<&Entry> {
@@ -139,6 +151,22 @@ fn fill_frame<M: GuestMachine>(
         )?;
     }
     Ok(())
+}
+
+fn visit_frame<M: GuestMachine>(
+    machine: &M,
+    frame: Frame,
+    level: u32,
+    visit: &mut dyn FnMut(Frame),
+) {
+    visit(frame);
+    if level > 1 {
+        // SAFETY: allocated as a table, and retired with the slot.
+        let table = unsafe { Table::at(machine, frame) };
+        let used = table.entries().iter().map(Entry::load);
+        used.filter(|&frame| frame != 0)
+            .for_each(|frame| visit_frame(machine, Frame(frame), level - 1, visit));
+    }
 }
 
 fn retire_frame<M: GuestMachine>(memory: &'static Memory<M>, frame: Frame, level: u32) {

@@ -9,7 +9,7 @@ use super::state::{State, exception, register};
 use super::stats::Stat;
 use super::vcpu::Vcpu;
 use super::vm::Vm;
-use super::{cpuid, events, io, msr, uapi};
+use super::{cpuid, events, interrupts, io, msr, uapi};
 use crate::arch;
 use crate::errno::{EFAULT, EINTR, Errno};
 use crate::memory::Access;
@@ -145,7 +145,8 @@ fn other(code: u64, vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Err
                 return Ok(cannot_emulate(vm, vcpu, state, &[]));
             }
         }
-        code::NMI | code::INIT | code::INTERRUPT_WINDOW => {}
+        code::NMI | code::INIT => {}
+        code::INTERRUPT_WINDOW => interrupts::close_window(state),
         code::CPUID => cpuid::emulate(state),
         code::MESSAGE => msr::exit(state),
         code::HLT => {
