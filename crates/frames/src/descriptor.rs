@@ -393,9 +393,16 @@ impl Descriptor {
         self.flags().has(Flags::DIRTY)
     }
 
-    /// Marks the page idle for programs ([`Flags::PAGE_IDLE`]).
+    /// Marks the page idle for programs ([`Flags::PAGE_IDLE`]), if the frame still has one. The page may have become another
+    /// one meanwhile: that is new, and its entry says that it was used.
     pub fn set_page_idle(&self) {
-        self.flags.fetch_or(Flags::PAGE_IDLE.0, Ordering::Relaxed);
+        let marked = |flags| {
+            let has_page = Flags(flags).has(Flags::ANONYMOUS) || Flags(flags).has(Flags::FILE);
+            has_page.then_some(flags | Flags::PAGE_IDLE.0)
+        };
+        let _ = self
+            .flags
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, marked);
     }
 
     /// Whether it is.

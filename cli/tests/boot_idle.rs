@@ -1,0 +1,66 @@
+//! Idle pages in the kernel, its own and those of guests. `./x test boot` runs this.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{programs, run, stderr, stdout};
+use serde_json::Value;
+
+/// Runs the program, which has to succeed. Returns its counters.
+fn counters(program: &Path, options: &str, arguments: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let line = format!(
+        "run --verify --timeout 300 {options} --json {} -- {} {arguments}",
+        file.display(),
+        program.display()
+    );
+    let output = run(&line.split_whitespace().collect::<Vec<_>>());
+    let said = format!("{}{}", stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{options}: {said}");
+    let last = stdout(&output).lines().last().map(str::to_owned);
+    assert_eq!(last.as_deref(), Some("idle pages are known"), "{said}");
+    let file: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    file["runs"][0]["counters"].clone()
+}
+
+/// Own pages, shared ones, and those of guests, with and without accessed bits in the guest's entries.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn idle_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = programs::build("idle_pages", "gcc", &["-static"], folder.path());
+    counters(&program, "--cpus 2", "");
+    for tdp_mmu in ["Y", "N"] {
+        let options = format!("--cpus 1 --kvm=accessed_bits=N,tdp_mmu={tdp_mmu}");
+        counters(&program, &options, "");
+    }
+}
+
+/// A guest's page that was made idle is repaired in place; what `clear_refs` has reset is mapped anew.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn idle_pages_take_the_fast_path() {
+    const PAGES: u64 = 16;
+    const TIMES: u64 = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let program = programs::build("idle_pages", "gcc", &["-static"], folder.path());
+    let fast = |accessed_bits: &str, how: &str| {
+        let options = format!("--cpus 1 --kvm=accessed_bits={accessed_bits}");
+        let counters = counters(&program, &options, &format!("{how} {TIMES}"));
+        let count = |name: &str| counters[name].as_u64().unwrap();
+        (count("pf_taken"), count("pf_fast"))
+    };
+    // Once more for the page of the code, which clearing covers, too.
+    let each = PAGES * (TIMES - 1);
+    let (taken, repaired) = fast("N", "idle");
+    assert!(repaired >= each && taken - repaired < 2 * PAGES, "{taken}, {repaired}");
+    let (taken, repaired) = fast("Y", "idle");
+    assert!(taken < 3 * PAGES && repaired < PAGES, "{taken}, {repaired}");
+    for accessed_bits in ["N", "Y"] {
+        let (taken, repaired) = fast(accessed_bits, "clear");
+        assert!(taken >= TIMES && repaired < PAGES, "{taken}, {repaired}");
+    }
+}
