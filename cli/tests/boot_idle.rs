@@ -56,7 +56,10 @@ fn idle_pages_take_the_fast_path() {
     // Once more for the page of the code, which clearing covers, too.
     let each = PAGES * (TIMES - 1);
     let (taken, repaired) = fast("N", "idle");
-    assert!(repaired >= each && taken - repaired < 2 * PAGES, "{taken}, {repaired}");
+    assert!(
+        repaired >= each && taken - repaired < 2 * PAGES,
+        "{taken}, {repaired}"
+    );
     let (taken, repaired) = fast("Y", "idle");
     assert!(taken < 3 * PAGES && repaired < PAGES, "{taken}, {repaired}");
     for accessed_bits in ["N", "Y"] {

@@ -2,8 +2,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_mm::{
-    Counter, Frame, Machine, MemoryObject, Opened, PhysicalMemory, Policy, advice, flags,
-    remap_flags,
+    Counter, Frame, Machine, MemoryObject, Opened, Policy, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 use faultless_tdp::Options;
