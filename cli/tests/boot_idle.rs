@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
+use common::trace_format::assert_valid;
 use common::{programs, run, stderr, stdout};
 use serde_json::Value;
 
@@ -65,5 +66,54 @@ fn idle_pages_take_the_fast_path() {
     for accessed_bits in ["N", "Y"] {
         let (taken, repaired) = fast(accessed_bits, "clear");
         assert!(taken >= TIMES && repaired < PAGES, "{taken}, {repaired}");
+    }
+}
+
+/// The event of the fast path shows the entry before and after; faults without an entry are left out by a condition.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn repaired_entries_are_traced() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = programs::build("idle_pages", "gcc", &["-static"], folder.path());
+    let path = folder.path().join("trace.json");
+    let output = run(&[
+        "trace",
+        "--cpus",
+        "1",
+        "--kvm=accessed_bits=N",
+        "--timeout",
+        "300",
+        "-e",
+        "kvmmmu:*",
+        "--filter",
+        "old_spte != 0",
+        "-o",
+        path.to_str().unwrap(),
+        "--",
+        program.to_str().unwrap(),
+        "idle",
+        "9",
+    ]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_valid(&file);
+    let events = file["traceEvents"].as_array().unwrap();
+    let faults = events
+        .iter()
+        .filter(|event| event["cat"] == "kvmmmu:fast_page_fault");
+    let faults: Vec<_> = faults.map(|event| &event["args"]).collect();
+    let count = |name: &str| file["faultless"]["counters"][name].as_u64().unwrap();
+    assert_eq!(faults.len() as u64, count("pf_fast"), "{said}");
+    assert!(faults.len() >= 16 * 8, "{said}");
+    for fault in faults {
+        assert_eq!(
+            (&fault["vcpu"], &fault["fixed"]),
+            (&0.into(), &1.into()),
+            "{fault}"
+        );
+        assert_ne!(fault["old_spte"], fault["new_spte"], "{fault}");
+        let address = fault["address"].as_str().unwrap();
+        assert!(address.starts_with("0x1"), "a page of the guest: {fault}");
     }
 }

@@ -40,11 +40,11 @@ fn part(position: u64, length: u64) -> Result<Option<(u64, u64)>, Errno> {
     if !position.is_multiple_of(WORD) || !length.is_multiple_of(WORD) {
         return Err(EINVAL);
     }
-    let end = Kernel.frames().extent().end;
+    // The last word is whole. Linux's machines have memory of whole words.
+    let end = Kernel.frames().extent().end.next_multiple_of(64);
     let first = position.saturating_mul(8);
-    // As on Linux, frames that fill no whole word are left out.
-    let room = end.saturating_sub(first) / 64 * WORD;
-    Ok((first < end).then_some((first, length.min(room))))
+    let room = end.saturating_sub(first) / 8;
+    Ok((room != 0).then_some((first, length.min(room))))
 }
 
 /// Reads words of the bitmap. Nothing is behind the last frame.

@@ -6,6 +6,7 @@
 //!   is elsewhere than its descriptor says.
 //! * The mark is in the descriptor. It comes after the bits are cleared, and is taken away after a bit was found set, so that a
 //!   use is lost only if it comes before the mark. A page that changes its frame, or that `fork` shares, may lose the mark.
+//! * Reclaim is told of the use that it can no longer see, as on Linux (`PG_young`).
 //! * Two looks at one page at the same time: one of them may find the bits that the other has just cleared, and call the page
 //!   idle once more, as on Linux.
 //!
@@ -57,9 +58,17 @@ impl<M: Machine> Memory<M> {
         page.is_page_idle()
     }
 
-    /// Makes the page in a frame count as unused. Returns whether it was used since this was last done; `None` if the frame
-    /// has no page of a program, or not all of its entries can be looked at now.
+    /// Makes the page in a frame count as unused, but not for reclaim. Returns whether it was used since this was last done;
+    /// `None` if the frame has no page of a program, or not all of its entries can be looked at now.
     fn age_page(&'static self, frame: Frame) -> Option<bool> {
+        let is_used = self.age_entries(frame);
+        if is_used == Some(true) {
+            self.machine().frames().descriptor(frame).set_page_young();
+        }
+        is_used
+    }
+
+    fn age_entries(&'static self, frame: Frame) -> Option<bool> {
         let frames = self.machine().frames();
         let descriptor = frames.find(frame)?;
         if !descriptor.is_used() || frame == frames.zero_frame() {

@@ -140,12 +140,20 @@ fn a_page_of_shared_memory_is_used_through_any_mapping() {
             on(space, |cpu| assert_eq!(cpu.load(at), Ok(7)));
             assert!(!is_idle(memory, frame), "{at:#x}");
         }
+        // A use counts when its entry is gone.
         mark(memory, frame);
-        on(space, |_| {
-            space.munmap(AT, 4 * PAGE).unwrap();
+        on(space, |cpu| {
+            assert_eq!(cpu.load(OTHER), Ok(7));
             space.munmap(OTHER, 4 * PAGE).unwrap();
         });
+        assert!(!is_idle(memory, frame));
+        mark(memory, frame);
+        on(space, |_| space.munmap(AT, 4 * PAGE).unwrap());
         assert!(is_idle(memory, frame), "a page that nothing maps");
+        on(space, |_| drop(store.page_to_write(0).unwrap()));
+        assert!(!is_idle(memory, frame), "by the kernel");
+        mark(memory, frame);
+        assert!(is_idle(memory, frame));
         on(space, |_| store.truncate(0).unwrap());
         assert!(!is_idle(memory, frame));
         on(space, |_| drop(store));
@@ -264,4 +272,35 @@ fn guests_use_pages() {
             guest.destroy();
         }
     }
+}
+
+/// Reclaim knows of the uses that looks for idle pages have seen.
+#[test]
+fn looks_for_idle_pages_hide_nothing_from_reclaim() {
+    use crate::reclaim::overcommit::{FRAMES, machine};
+    let (memory, store) = machine(1);
+    let before = available(memory);
+    let space = SoftCpu::attend(memory, 0, || {
+        Soft::space(memory, Policy::default()).unwrap()
+    });
+    let (hot, pages) = (FRAMES / 4, 5 * FRAMES / 2);
+    on(&space, |cpu| {
+        let how = ANON | flags::NORESERVE;
+        space.mmap(AT, pages * PAGE, RW, how).unwrap();
+        (0..hot).for_each(|page| cpu.store(AT + page * PAGE, 1).unwrap());
+        for page in hot..pages {
+            cpu.store(AT + page * PAGE, 1).unwrap();
+            for used in [page * 7 % hot, page * 13 % hot] {
+                let at = AT + used * PAGE;
+                cpu.load(at).map(drop).unwrap();
+                if let Some(frame) = space.translate(at) {
+                    memory.set_idle(frame);
+                }
+            }
+        }
+    });
+    let came_back = memory.total(Counter::SwapIn);
+    assert!(came_back < hot, "{came_back} swap-ins of {hot} pages");
+    verify_and_destroy(space, before);
+    assert_eq!(store.used(), 0, "slots were lost");
 }
