@@ -138,7 +138,12 @@ fn free_pages<M: Machine>(memory: &Memory<M>, entries: &[Entry]) -> u64 {
                 continue;
             }
             pages += 1;
-            if source.descriptor(frame).unmap() {
+            let page = source.descriptor(frame);
+            if !page.is_sole_use() && format.is_used(value) {
+                // It stays, and no entry says so any more.
+                page.mark_used();
+            }
+            if page.unmap() {
                 source.free(cpu, frame);
             }
         }

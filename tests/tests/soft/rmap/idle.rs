@@ -140,7 +140,12 @@ fn a_page_of_shared_memory_is_used_through_any_mapping() {
             on(space, |cpu| assert_eq!(cpu.load(at), Ok(7)));
             assert!(!is_idle(memory, frame), "{at:#x}");
         }
-        // A use counts when its entry is gone.
+        // A use counts when its entry is gone, by an unmap or with its space.
+        mark(memory, frame);
+        let child = on(space, |_| space.fork().unwrap());
+        on(&child, |cpu| assert_eq!(cpu.load(AT), Ok(7)));
+        SoftCpu::attend(memory, 0, || child.destroy());
+        assert!(!is_idle(memory, frame));
         mark(memory, frame);
         on(space, |cpu| {
             assert_eq!(cpu.load(OTHER), Ok(7));
