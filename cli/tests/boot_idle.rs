@@ -58,7 +58,7 @@ fn idle_pages_take_the_fast_path() {
     let each = PAGES * (TIMES - 1);
     let (taken, repaired) = fast("N", "idle");
     assert!(
-        repaired >= each && taken - repaired < 2 * PAGES,
+        repaired >= each && taken - repaired < 3 * PAGES,
         "{taken}, {repaired}"
     );
     let (taken, repaired) = fast("Y", "idle");
@@ -104,14 +104,16 @@ fn repaired_entries_are_traced() {
         .filter(|event| event["cat"] == "kvmmmu:fast_page_fault");
     let faults: Vec<_> = faults.map(|event| &event["args"]).collect();
     let count = |name: &str| file["faultless"]["counters"][name].as_u64().unwrap();
-    assert_eq!(faults.len() as u64, count("pf_fast"), "{said}");
-    assert!(faults.len() >= 16 * 8, "{said}");
-    for fault in faults {
-        assert_eq!(
-            (&fault["vcpu"], &fault["fixed"]),
-            (&0.into(), &1.into()),
-            "{fault}"
-        );
+    let of = |fixed: u64| faults.iter().filter(move |fault| fault["fixed"] == fixed);
+    assert_eq!(of(1).count() as u64, count("pf_fast"), "{said}");
+    assert!(of(1).count() >= 16 * 8, "{said}");
+    // The rest are stores to a zero page that was read: the page has to be mapped.
+    assert!(
+        of(0).all(|fault| fault["old_spte"] == fault["new_spte"]),
+        "{said}"
+    );
+    for fault in of(1) {
+        assert_eq!(fault["vcpu"], 0, "{fault}");
         assert_ne!(fault["old_spte"], fault["new_spte"], "{fault}");
         let address = fault["address"].as_str().unwrap();
         assert!(address.starts_with("0x1"), "a page of the guest: {fault}");
