@@ -3,7 +3,7 @@
 //!
 //! [`run()`] starts a machine, creates a process with one address space, and runs one workload
 //! in it to its end. The folders `ebizzy`, `first_write`, `guard` and the file `page_fault1` are
-//! the workloads, to be read beside their C twins; `system` replaces the kernel and the C library
+//! the workloads, to be read beside their C twins; `guests` has twins of Linux's KVM tests; `system` replaces the kernel and the C library
 //! for them; `command_line` parses options.
 //!
 //! Differences on a machine without instructions:
@@ -34,12 +34,14 @@ mod command_line;
 mod ebizzy;
 mod first_write;
 mod guard;
+mod guests;
 mod page_fault1;
 mod report;
 mod run;
 mod system;
 
 pub use faultless_mm::Policy;
+pub use faultless_tdp::Options as GuestOptions;
 pub use report::{Error, Options, Report};
 pub use run::run;
 
@@ -54,21 +56,36 @@ struct Workload {
 const WORKLOADS: [Workload; NAMES.len()] = [
     Workload {
         name: NAMES[0],
-        main: ebizzy::main,
+        main: guests::access_tracking_perf_test::main,
     },
     Workload {
         name: NAMES[1],
-        main: first_write::main,
+        main: guests::dirty_log_perf_test::main,
     },
     Workload {
         name: NAMES[2],
-        main: guard::main,
+        main: ebizzy::main,
     },
     Workload {
         name: NAMES[3],
+        main: first_write::main,
+    },
+    Workload {
+        name: NAMES[4],
+        main: guard::main,
+    },
+    Workload {
+        name: NAMES[5],
         main: page_fault1::main,
     },
 ];
 
 /// The names of the workloads, in order.
-pub const NAMES: [&str; 4] = ["ebizzy", "first_write", "guard", "page_fault1"];
+pub const NAMES: [&str; 6] = [
+    "access_tracking_perf_test",
+    "dirty_log_perf_test",
+    "ebizzy",
+    "first_write",
+    "guard",
+    "page_fault1",
+];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use faultless_mm::{Mask, PerCpu, Policy};
+use faultless_tdp::Options as GuestOptions;
 
 /// The machine that a workload runs on.
 #[derive(Clone, Copy)]
@@ -14,6 +15,8 @@ pub struct Options<'a> {
     pub memory: u64,
     /// The fault policy of the process.
     pub policy: Policy,
+    /// How the memory of its guests works.
+    pub guests: GuestOptions,
     /// Whether to check every TLB hit, to verify the invariants at the end, and to check that no frame leaked.
     pub check: bool,
     /// Called every few milliseconds; `true` ends the workload.
@@ -30,6 +33,7 @@ impl Default for Options<'_> {
             cpus: 2,
             memory: 1 << 30,
             policy: Policy::default(),
+            guests: GuestOptions::default(),
             check: false,
             stop: &|| false,
             record: Mask::NONE,

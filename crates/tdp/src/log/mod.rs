@@ -135,9 +135,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             if wanted & bit == 0 {
                 return;
             }
-            let protect =
-                |value| M::SecondLevel::is_written(value).then(|| M::SecondLevel::protected(value));
-            if self.change(entry, protect).is_some() {
+            if self.change(entry, |value| self.cleaned(value)).is_some() {
                 bits |= bit;
                 *has_cleared = true;
             }

@@ -189,6 +189,9 @@ fn dirty_bits_log_without_faults() {
         assert_eq!(counts.get(Counter::PfTaken), 0);
         assert_eq!(test.dirty(true), [1]);
         assert_eq!(test.dirty(true), []);
+        let (counts, ()) = counted(memory, || vcpu.store(BASE + PAGE, 3).unwrap());
+        assert_eq!(counts.get(Counter::PfTaken), 0, "clearing took access away");
+        assert_eq!(test.dirty(true), [1]);
     });
     test.destroy();
 }
