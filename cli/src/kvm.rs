@@ -22,7 +22,7 @@ pub struct Kvm(Vec<(&'static str, bool)>);
 impl Kvm {
     /// The value of the field `kvm` in `/.faultless/run`: words with spaces between them.
     pub fn field(&self) -> String {
-        self.words(|name| Some(name))
+        self.words(Some)
     }
 
     /// The parameters of Linux's module.

@@ -2,4 +2,5 @@
 #![cfg(record)]
 
 mod copies;
+mod guests;
 mod lines;

@@ -160,6 +160,7 @@ mod tests {
             cpus: 4,
             memory: Size::mebi(64),
             swap: Some("1M".parse().unwrap()),
+            kvm: None,
             accel: Accel::Tcg,
             timeout: None,
             list_unknown: false,
