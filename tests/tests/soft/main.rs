@@ -87,4 +87,5 @@ mod verify {
 // `crates/tdp`.
 mod guests {
     mod faults;
+    mod stress;
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use faultless_mm::{AgingMode, Policy};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, SoftVcpu};
 use faultless_tdp::{Options, OwnedGuest, Slot, SlotFlags};
@@ -29,7 +29,9 @@ impl Vm {
         SoftCpu::attend(memory, 0, || {
             map(&space, BASE, 2 * PART * PAGE)?;
             let guest = OwnedGuest::new(space.clone(), 0, options)?;
-            Ok(Self { guest, space })
+            let vm = Self { guest, space };
+            vm.set(2 * PART * PAGE, SlotFlags::empty())?;
+            Ok(vm)
         })
     }
 
@@ -88,12 +90,15 @@ fn together(vms: [&Vm; 2], prepare: Prepare) -> Result<Duration> {
                 let vcpu = SoftVcpu::new(cpu, &vm.guest);
                 let first = GUEST + u64::from(number) * PART * PAGE;
                 let mut time = Duration::ZERO;
+                // The other thread waits at the barriers, whatever fails here.
+                let mut result = Ok(());
                 for _ in 0..ROUNDS {
                     if number == 0 {
-                        prepare(vms[0])?;
-                        if !std::ptr::eq(vms[0], vms[1]) {
-                            prepare(vms[1])?;
-                        }
+                        let prepared = prepare(vms[0]).and_then(|()| {
+                            let is_one = std::ptr::eq(vms[0], vms[1]);
+                            if is_one { Ok(()) } else { prepare(vms[1]) }
+                        });
+                        result = result.and(prepared);
                     }
                     barrier.wait();
                     let start = Instant::now();
@@ -101,8 +106,11 @@ fn together(vms: [&Vm; 2], prepare: Prepare) -> Result<Duration> {
                     let failed = failed.count();
                     time += start.elapsed();
                     barrier.wait();
-                    ensure!(failed == 0, "{failed} stores failed");
+                    if failed > 0 {
+                        result = result.and(Err(anyhow!("{failed} stores failed")));
+                    }
                 }
+                result?;
                 Ok(time)
             })
         }

@@ -10,15 +10,15 @@ mod fast;
 mod map;
 
 use faultless_mm::Outcome;
-use faultless_paging::{Access, PAGE_SIZE, Page};
+use faultless_paging::{Access, ENTRIES, LEVELS, PAGE_SIZE, Page};
 use faultless_sync::Backoff;
 use faultless_trace::Counter;
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::tables::Again;
 
-/// Guest-physical pages that four levels of tables reach.
-const LIMIT: u64 = 1 << 36;
+/// Guest-physical pages that the tables reach.
+pub(crate) const LIMIT: u64 = (ENTRIES as u64).pow(LEVELS as u32);
 
 /// How a guest's fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub fn fault(&self, address: u64, access: Access) -> GuestOutcome {
         let page = Page::containing(address);
         self.memory.count(Counter::PfTaken);
+        // Outside the limit the walk would find another page's entry.
         if self.options.fast_page_fault
+            && page.0 < LIMIT
             && let Some(repair) = self.repair(page, access)
         {
             // As in KVM: also among those that were fixed, or spurious.

@@ -12,6 +12,7 @@ use faultless_mm::Errno;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
 
+use crate::fault::LIMIT;
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::log::bitmap;
 use crate::slots::slot::{Slot, SlotBody, SlotFlags};
@@ -25,7 +26,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes a slot, or changes the one with this number: its address, whether it is logged, or, with size 0, its existence.
     ///
     /// # Errors
-    /// `EINVAL` for what is not aligned, wraps, is too large or outside the host's addresses, for a number that is too high,
+    /// `EINVAL` for what is not aligned, wraps, is too large or outside the host's or the tables' addresses, for a number that is too high,
     /// for a slot to be deleted that is not there, and for a change that is none of these; `EEXIST` if another slot has some
     /// of the pages; `ENOMEM`. Nothing is changed then.
     pub fn set_slot(&self, number: u32, slot: &Slot) -> Result<(), Errno> {
@@ -90,7 +91,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let is_inside = host_end.is_some_and(|end| end <= layout.end);
         let is_small = slot.size / PAGE_SIZE <= MOST_PAGES;
         match end {
-            Some(end) if is_aligned && is_inside && is_small && (number as usize) < MOST_SLOTS => {
+            Some(end)
+                if is_aligned
+                    && is_inside
+                    && is_small
+                    && end / PAGE_SIZE <= LIMIT
+                    && (number as usize) < MOST_SLOTS =>
+            {
                 Ok(Pages::of_bytes(slot.guest_address..end))
             }
             _ => Err(Errno::EINVAL),
