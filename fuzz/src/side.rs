@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use faultless_mm::Policy;
+use faultless_mm::{Counter, Policy};
 
 use crate::executor::Mode;
 use crate::soft::SoftMachine;
@@ -44,6 +44,11 @@ impl SoftSide {
     /// When the host has no memory for it.
     pub fn start() -> std::io::Result<Self> {
         Ok(SoftSide(SoftMachine::start()?))
+    }
+
+    /// The total of a counter over all programs.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.0.total(counter)
     }
 
     fn run(&self, program: &Program) -> Record {

@@ -9,6 +9,7 @@ use faultless_fuzz::judge::{Finding, both, judge};
 use faultless_fuzz::shrink::shrink;
 use faultless_fuzz::side::{Side, SoftSide, Stopped};
 use faultless_fuzz::{Program, differences, draw};
+use faultless_mm::Counter;
 use faultless_tests::budget::{Budget, seed};
 
 const EXECUTOR: &str = env!("CARGO_BIN_EXE_faultless-executor");
@@ -135,6 +136,18 @@ fn faults_are_counted() {
         }
         // A load in a child.
         assert_eq!(counts(15), (None, "0x9".to_owned()));
+    }
+}
+
+/// Random programs page memory out, and use it afterwards: without this they would compare nothing new.
+#[test]
+fn pages_go_out_and_come_back() {
+    let mut soft = SoftSide::start().expect("a soft machine");
+    let programs: Vec<Program> = (0..400).map(draw::program).collect();
+    soft.digests(&programs).expect("it runs them");
+    for counter in [Counter::SwapOut, Counter::SwapIn] {
+        let count = soft.total(counter);
+        assert!(count > 1000, "{}: {count}", counter.name());
     }
 }
 

@@ -18,9 +18,15 @@ use crate::machine::{Accel, Added, End, Files, Policy, Request};
 use crate::paths;
 use crate::show::{Kept, Sink};
 use crate::size::Size;
+use crate::swap::{Swap, SwapDevice};
 
 /// Memory of the machine.
 const MEMORY: Size = Size::mebi(1024);
+/// Its swap: more than the programs' pages.
+const SWAP: Swap = Swap {
+    size: Size::mebi(256),
+    device: SwapDevice::Zram,
+};
 /// How long one boot may take. A host that is busy with other things can be very slow.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Programs for which another boot pays off.
@@ -88,11 +94,16 @@ impl GuestSide {
 
     fn request(&mut self, programs: PathBuf, mode: Mode, output: &'static Kept) -> Request {
         Request {
-            program: vec![paths::executor().into(), FILE.into(), mode.name().into()],
+            program: vec![
+                paths::executor().into(),
+                FILE.into(),
+                mode.name().into(),
+                "swap".into(),
+            ],
             policy: self.next_policy(),
             cpus: self.cpus,
             memory: MEMORY,
-            swap: None,
+            swap: Some(SWAP),
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),
             list_unknown: false,
@@ -137,7 +148,10 @@ impl GuestSide {
 
     fn boot_once(&self, boot: &Boot<'_>) -> Result<(Booted, String)> {
         let system = match &self.peer {
-            Some(peer) => peer.system(false)?,
+            Some(peer) => System {
+                modules: peer.modules(boot.request.swap)?,
+                ..peer.system(false)?
+            },
             None => System {
                 stderr: Sink::Nowhere,
                 ..System::ours()?

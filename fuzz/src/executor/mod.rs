@@ -1,6 +1,6 @@
 //! Runs programs on the kernel below it.
 //!
-//! `faultless-executor FILE digest|detail`: FILE holds encoded programs. Each runs in a child
+//! `faultless-executor FILE digest|detail [swap]`: FILE holds encoded programs. Each runs in a child
 //! process, which starts with no mappings in the programs' part of the address space. The record of a
 //! program is text; for each program a line with its hash is printed, or the whole text.
 //!
@@ -18,6 +18,7 @@ mod output;
 mod probe;
 mod process;
 mod seal;
+mod swap;
 mod threads;
 mod turns;
 
@@ -56,11 +57,11 @@ const LIMITS: [(u32, u64); 3] = [
     (libc::RLIMIT_CORE, 0),
 ];
 
-/// Runs every program of a file, in order.
+/// Runs every program of a file, in order. With `swaps` programs may end the use of the system's swap device.
 ///
 /// # Errors
 /// When the file cannot be read, or processes or pipes cannot be made.
-pub fn run(file: &str, mode: Mode) -> io::Result<()> {
+pub fn run(file: &str, mode: Mode, swaps: bool) -> io::Result<()> {
     let mut input = Input::open(file)?;
     let mut output = Output::new(mode);
     probe::install();
@@ -70,8 +71,12 @@ pub fn run(file: &str, mode: Mode) -> io::Result<()> {
         ops: Vec::with_capacity(MOST_OPS),
     };
     let heap = begin_heap();
+    if swaps {
+        swap::find()?;
+    }
     while input.next(&mut program)? {
         family::run(&program, heap, &mut output)?;
+        swap::begin_again()?;
     }
     output.finish()
 }
