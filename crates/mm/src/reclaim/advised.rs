@@ -8,9 +8,12 @@
 //!   They are taken afterwards ([`take_noted`]). Every claim is validated then, so a mapping may change meanwhile.
 //!
 //! *Writes*: what taking a page writes ([`crate::reclaim::page_out`], [`crate::reclaim::shared`]).
+//!
+//! *Models*: loom `reclaim/advised.rs`.
 
 use faultless_frames::{Flags, FrameSource, Reserve};
 use faultless_paging::{Frame, Pages, Value};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
@@ -86,7 +89,8 @@ pub(crate) fn take_advised<M: Machine>(
         if page >= stop || !format.is_present(value) || format.is_claimed(value) {
             return;
         }
-        let is_discarded = attributes.flags.droppable || !format.is_dirty(value);
+        let is_clean = !format.is_dirty(value) || mutant(Mutant::TakenThoughWritten);
+        let is_discarded = attributes.flags.droppable || is_clean;
         let is_anonymous = is_sole_anonymous(space, value) && (has_swap || is_discarded);
         let of_object = attributes
             .backed
