@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use faultless_fuzz::executor::Mode;
+use faultless_fuzz::executor::{Mode, SWAPPED_IN};
 use faultless_fuzz::side::{Side, Stopped, read_digests, read_records};
 use faultless_fuzz::{Program, Record, encode_all};
 
@@ -44,6 +44,8 @@ pub struct GuestSide {
     peer: Option<Peer>,
     cpus: u32,
     policy: usize,
+    /// Pages that came back from the swap device.
+    swapped_in: u64,
     /// The outputs of parallel boots.
     outputs: Vec<&'static Kept>,
     folder: tempfile::TempDir,
@@ -71,6 +73,7 @@ impl GuestSide {
             peer,
             cpus,
             policy: 0,
+            swapped_in: 0,
             // Leaked: they are needed as long as this command runs.
             outputs: (0..boots(cpus))
                 .map(|_| &*Box::leak(Box::default()))
@@ -219,6 +222,11 @@ impl GuestSide {
         for (boot, ended) in boots.iter().zip(ended) {
             let ended = ended.map_err(|_| stopped("a thread of this command failed".to_owned()));
             let (text, why) = ended?.map_err(|error| stopped(format!("{error:#}")))?;
+            let mut counts = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(SWAPPED_IN));
+            let count = counts.next_back().and_then(|count| count.parse().ok());
+            self.swapped_in += count.unwrap_or(0u64);
             let part = read(&text, boot.programs.len(), &why);
             all.extend(part.map_err(|stopped| Stopped {
                 after: boot.number + stopped.after,
@@ -238,6 +246,10 @@ fn boots(cpus: u32) -> usize {
 impl Side for GuestSide {
     fn name(&self) -> &'static str {
         self.peer.as_ref().map_or("faultless", Peer::name)
+    }
+
+    fn swapped_in(&self) -> Option<u64> {
+        Some(self.swapped_in)
     }
 
     fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped> {

@@ -29,7 +29,7 @@ use crate::memory::MOST_LOCKED;
 use crate::program::{MOST_OPS, Program};
 use input::Input;
 use output::Output;
-pub use output::hash_of;
+pub use output::{SWAPPED_IN, hash_of};
 
 /// What is printed for each program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +71,16 @@ pub fn run(file: &str, mode: Mode, swaps: bool) -> io::Result<()> {
         ops: Vec::with_capacity(MOST_OPS),
     };
     let heap = begin_heap();
+    let mut swapped_in = None;
     if swaps {
         swap::find()?;
+        swapped_in = swap::swapped_in();
     }
     while input.next(&mut program)? {
         family::run(&program, heap, &mut output)?;
         swap::begin_again()?;
     }
-    output.finish()
+    output.finish(swapped_in.and_then(|before| Some(swap::swapped_in()? - before)))
 }
 
 /// Sets up the same environment on every system.

@@ -16,16 +16,8 @@ static DEVICE: OnceLock<[u8; PATH]> = OnceLock::new();
 /// # Errors
 /// When there is none.
 pub fn find() -> io::Result<()> {
-    let mut buffer = [0u8; 1024];
-    // SAFETY: a path that ends in 0, and a buffer of ours.
-    let got = unsafe {
-        let file = libc::open(c"/proc/swaps".as_ptr(), libc::O_RDONLY);
-        let got = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
-        libc::close(file);
-        got
-    };
-    let read = usize::try_from(got).ok().and_then(|got| buffer.get(..got));
-    let text = read.and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let mut buffer = [0; 4096];
+    let text = read(c"/proc/swaps", &mut buffer);
     // Below a heading.
     let line = text.and_then(|text| text.lines().nth(1));
     let device = line.and_then(|line| line.split_whitespace().next());
@@ -35,6 +27,32 @@ pub fn find() -> io::Result<()> {
     path[..device.len()].copy_from_slice(device.as_bytes());
     let _ = DEVICE.set(path);
     Ok(())
+}
+
+/// Returns how many pages have come back from any device, on a system that says so.
+pub fn swapped_in() -> Option<u64> {
+    let mut buffer = [0; 16 << 10];
+    let text = read(c"/proc/vmstat", &mut buffer)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("pswpin "))?;
+    line.parse().ok()
+}
+
+/// Reads the beginning of a file of text.
+fn read<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a str> {
+    let mut length = 0;
+    // SAFETY: a path that ends in 0, and a buffer of the caller.
+    unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY);
+        while length < buffer.len() {
+            let rest = &mut buffer[length..];
+            match libc::read(file, rest.as_mut_ptr().cast(), rest.len()) {
+                got @ 1.. => length += got as usize,
+                _ => break,
+            }
+        }
+        libc::close(file);
+    }
+    std::str::from_utf8(&buffer[..length]).ok()
 }
 
 /// Ends or begins the use of the device, if programs may do that.
