@@ -70,6 +70,37 @@ fn pages_of_a_file_go_out_through_either_mapping() {
     });
 }
 
+#[test]
+fn pages_of_objects_that_are_needed_come_back() {
+    each_policy(2, 32, |cpu, space, memory, store| {
+        let file = File::of_zeroes(cpu, 20);
+        let map = |at, kind| {
+            let at = file.map(cpu, at, 20, kind | flags::FIXED);
+            assert!(at.is_ok(), "{at:?}");
+        };
+        map(AT, flags::SHARED);
+        for number in 0..20 {
+            cpu.store(page(number), number + 1).unwrap();
+        }
+        map(page(20), flags::PRIVATE);
+        cpu.store(page(25), 99).unwrap();
+        page_out(space, 0, 40);
+        assert_eq!(store.used(), 21);
+        let reads = during(memory, Counter::SwapIn, || {
+            let needed = space.madvise(page(5), 25 * PAGE, advice::WILLNEED);
+            assert_eq!(needed, Ok(()));
+        });
+        // Through either mapping, but for the private copy.
+        assert_eq!((reads, store.used()), (20, 1));
+        sound(&[space]);
+        for number in 0..20 {
+            let private = if number == 5 { 99 } else { number + 1 };
+            assert_eq!(cpu.load(page(number)), Ok(number + 1));
+            assert_eq!(cpu.load(page(20 + number)), Ok(private));
+        }
+    });
+}
+
 /// Objects change in the middle of a batch.
 #[test]
 fn neighbours_of_all_sorts_go_out_in_one_call() {
