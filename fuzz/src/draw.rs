@@ -36,7 +36,7 @@ pub struct Draw {
     locks: bool,
     /// Whether it may lock everything. Then it has no huge mappings.
     locks_all: bool,
-    /// Whether the program pages memory out. Then it counts no faults, and frees nothing lazily.
+    /// Whether the program pages memory out. Then it frees nothing lazily.
     pages_out: bool,
     /// The range of the present side-by-side operation.
     slice: Option<(u64, u64)>,
@@ -380,7 +380,7 @@ impl Draw {
             // Side by side, the result would depend on which thread uses the rest first.
             "limit" => !self.apart,
             "soft_dirty" => self.clears,
-            "faults" => !self.clears && !self.pages_out,
+            "faults" => !self.clears,
             "swap" => self.pages_out,
             _ => true,
         };
