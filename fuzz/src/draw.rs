@@ -161,6 +161,11 @@ impl Draw {
         values[values.len() - 1].1
     }
 
+    /// A value that was probably not stored before.
+    pub fn value(&mut self) -> u64 {
+        1 + self.below(u64::from(u32::MAX))
+    }
+
     /// The program's scene.
     pub fn scene(&self) -> Scene {
         self.scene

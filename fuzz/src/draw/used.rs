@@ -16,6 +16,10 @@ const FIXED: u64 = 0x10;
 const ANONYMOUS: u64 = 0x20;
 /// Pages of a mapping at the beginning.
 const LENGTH: u64 = 12;
+/// Stores to each of them.
+const STORES: u64 = 4;
+/// Words of two pages.
+const WORDS: u64 = 1024;
 /// Pages of a range that are used, so that operations meet.
 const MOST: u64 = 12;
 
@@ -73,6 +77,16 @@ impl Draw {
             if self.chance(2, 3) {
                 let arguments = [start, length, POPULATE_WRITE, 0, 0, 0];
                 ops.push(op("madvise", arguments));
+            }
+            // A page of zeroes could come from anywhere.
+            for _ in 0..STORES {
+                let at = start + self.below(length / PAGE) * PAGE + self.pick(&[(2, 0), (1, 64)]);
+                ops.push(op("store", [at, self.value(), 0, 0, 0, 0]));
+            }
+            if self.chance(1, 2) {
+                let at = start + self.below(length / PAGE - 1) * PAGE;
+                let arguments = [at, WORDS, self.value(), 0, 0, 0];
+                ops.push(op("process_vm_writev", arguments));
             }
         }
     }

@@ -92,6 +92,14 @@ fn pages_of_objects_that_are_needed_come_back() {
         });
         // Through either mapping, but for the private copy.
         assert_eq!((reads, store.used()), (20, 1));
+        let mut there = Vec::new();
+        let seen = space.mincore(AT, 40 * PAGE, |_, bytes| {
+            there.extend_from_slice(bytes);
+            Ok(())
+        });
+        assert_eq!(seen, Ok(()));
+        let out = (0..40).filter(|&number| there[number] == 0);
+        assert_eq!(out.collect::<Vec<_>>(), [25]);
         sound(&[space]);
         for number in 0..20 {
             let private = if number == 5 { 99 } else { number + 1 };
