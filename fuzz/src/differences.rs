@@ -240,6 +240,17 @@ pub const DIFFERENCES: &[Difference] = &[
         }),
     },
     Difference {
+        name: "swapped-off",
+        what: "a store to a page that `swapoff` has brought back takes no fault",
+        why: "it is mapped as by a load; Linux maps it read-only, and the store takes a minor fault",
+        how: How::LeftOut(|seen| {
+            let is_swap = |op: &Op| op.kind().name == "swap";
+            seen.op.kind().name == "faults"
+                && seen.program.pages_out()
+                && seen.program.ops.iter().any(is_swap)
+        }),
+    },
+    Difference {
         name: "not-needed",
         what: "what is left of lazily freed and of droppable memory that a program pages out",
         why: "here nothing; on Linux what another CPU has in a list stays, and so does, without a swap device, what \
