@@ -153,7 +153,7 @@ impl GuestSide {
     fn boot_once(&self, boot: &Boot<'_>) -> Result<(Booted, String)> {
         let system = match &self.peer {
             Some(peer) => System {
-                modules: peer.modules(boot.request.swap)?,
+                modules: peer.modules(boot.request.swap, false)?,
                 ..peer.system(false)?
             },
             None => System {
