@@ -29,6 +29,7 @@
 //!   another thread.
 //! * `tlb`: a CPU's cached translations.
 //! * `shootdown`: flush requests from other CPUs.
+//! * `swap`: the machine under a swap device of `faultless-swap`.
 //!
 //! With [`Options::check`], every TLB hit is checked against the tables (invariant 5): a translation that the
 //! tables no longer contain is a bug.
@@ -40,6 +41,7 @@ mod host;
 mod machine;
 mod pause;
 mod shootdown;
+mod swap;
 mod tlb;
 
 pub use arena::Arena;
