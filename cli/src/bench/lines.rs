@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use anyhow::{Result, ensure};
 use faultless_mm::{Access, Outcome, PAGE_SIZE, Policy, SlotCache, advice, flags};
 use faultless_soft::{Options, Soft, SoftCpu, SoftSpace};
-use faultless_swap::RamDisk;
+use faultless_swap::{Compressed, Scratch};
 use faultless_sync::record::{self, Writes};
 
 use super::Samples;
@@ -88,8 +88,8 @@ fn compare(first: &[Fault], second: &[Fault], amortised: bool) -> Result<Samples
 }
 
 /// The same for two swap-ins, with slots from different clusters. One CPU has paged all pages out, as the thread does
-/// that reclaims in the background; nothing owns the clusters any more. The device is a RAM disk, whose slots are
-/// words of their own.
+/// that reclaims in the background; nothing owns the clusters any more. The device is compressed memory;
+/// all pages are of one size class.
 pub fn take_swap_ins(amortised: bool) -> Result<Samples> {
     let options = Options {
         cpus: 2,
@@ -99,10 +99,11 @@ pub fn take_swap_ins(amortised: bool) -> Result<Samples> {
     let memory = Soft::start(options)?;
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
     let caches: Vec<_> = (0..2).map(|_| SlotCache::default()).collect();
+    let scratch: Vec<_> = (0..2).map(|_| Scratch::default()).collect();
     let size = 3 * CLUSTER * PAGE_SIZE;
     SoftCpu::run(&space, 0, |cpu| -> Result<()> {
-        let disk: RamDisk<&'static Soft> = RamDisk::new(memory.machine(), 4096)?;
-        memory.swap_on(Box::leak(Box::new(disk)), caches.leak(), None)?;
+        let device = Compressed::new(memory.machine(), scratch.leak(), 4096)?;
+        memory.swap_on(Box::leak(Box::new(device)), caches.leak(), None)?;
         let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
         space.mmap(BASE, size, 3, flags)?;
         for page in 0..3 * CLUSTER {

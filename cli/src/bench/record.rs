@@ -30,7 +30,7 @@ pub fn shared_lines_disjoint_mmap() -> Result<Samples> {
     take("shared_lines_disjoint_mmap")
 }
 
-/// Lines that two swap-ins far apart both write, with slots from different clusters.
+/// Lines that two swap-ins far apart both write, from compressed memory, with slots from different clusters.
 pub fn shared_lines_swap_in() -> Result<Samples> {
     take("shared_lines_swap_in")
 }

@@ -315,7 +315,7 @@ pub const BENCHES: &[Bench] = &[
         unit: "lines",
         better: Lower,
         group: Record,
-        about: "lines written by a swap-in and by one more than 8 pages away, with slots from different clusters",
+        about: "lines written by a swap-in and by one more than 8 pages away, from different clusters of compressed memory",
         take: record::shared_lines_swap_in,
     },
     Bench {
