@@ -24,7 +24,7 @@ pub struct Resources {
     pub memory: Size,
 
     /// Give the machine swap of this size, in compressed memory: bytes before compression, or with K, M or G;
-    /// 'SIZE:ram': in memory without compression; 'SIZE:disk': on a disk, a file of the host
+    /// 'SIZE:ram': in memory without compression; 'SIZE:disk': on a disk, a file of the host (kernel only)
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
 

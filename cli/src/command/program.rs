@@ -19,9 +19,6 @@ pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     if on.machine == Some(MachineKind::Soft) && !on.given.is_nothing() {
         bail!("--file, --root and --env are for the kernel: the soft machine has no files");
     }
-    if on.machine == Some(MachineKind::Soft) && on.resources.swap.is_some() {
-        bail!("--swap is for the kernel: no workload of the soft machine needs swap");
-    }
     if on.machine == Some(MachineKind::Soft) && on.verify {
         bail!("--verify is for the kernel: the soft machine always verifies its address space");
     }

@@ -3,3 +3,4 @@
 
 mod copies;
 mod lines;
+mod swap;
