@@ -7,9 +7,8 @@
 #include "guest.h"
 #include <sys/wait.h>
 
-enum { CPUS = 3, PAGES = 16, PHASES = 60, OPERATIONS = 40 };
+enum { CPUS = 3, PAGES = 16, PHASES = 20, OPERATIONS = 40 };
 
-// 64-bit code: in 16-bit code QEMU 7.2 loses its way now and then.
 // again: mov rcx, rdi; mov ebx, 16; next: inc rax; mov [rcx], ax;
 // add rcx, 4096; dec ebx; jnz next; out 0, al; jmp again
 static const unsigned char code[] = {
@@ -45,6 +44,9 @@ static void round_of(struct worker *worker)
         }
         if (worker->run->exit_reason == KVM_EXIT_IO)
             return;
+        EXPECT(worker->run->exit_reason != KVM_EXIT_INTERNAL_ERROR ||
+                   worker->run->internal.suberror != KVM_INTERNAL_ERROR_UNEXPECTED_EXIT_REASON,
+               "the processor has lost the state of a guest");
         EXPECT(worker->run->exit_reason == KVM_EXIT_MMIO, "exit %u: %u, %llx %llx %llx %llx %llx %llx",
                worker->run->exit_reason, worker->run->internal.suberror, worker->run->internal.data[0],
                worker->run->internal.data[1], worker->run->internal.data[2], worker->run->internal.data[3],
