@@ -5,10 +5,13 @@ use std::str::FromStr;
 use anyhow::{Context as _, Error, Result, bail};
 
 /// The parameters, with what they are in Linux.
-const KNOWN: [(&str, Option<&str>); 2] = [
+const KNOWN: [(&str, Option<&str>); 4] = [
     ("tdp_mmu", Some("tdp_mmu")),
     // Linux has no switch for it.
     ("fast_page_fault", None),
+    // Linux uses accessed bits always on SVM, and never dirty bits.
+    ("accessed_bits", None),
+    ("dirty_bits", None),
 ];
 
 /// Parameters of the machine's KVM: names, and whether they are on.

@@ -28,8 +28,8 @@ pub struct Resources {
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
 
-    /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, with a comma between them; 'compare'
-    /// boots Linux with its KVM
+    /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, accessed_bits=N, dirty_bits=Y,
+    /// with commas between them; 'compare' boots Linux with its KVM
     #[arg(long, value_name = "PARAMETERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub kvm: Option<Kvm>,
 

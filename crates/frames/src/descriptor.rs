@@ -67,6 +67,8 @@ impl Flags {
     pub const DIRTY: Flags = Flags(2048);
     /// Beside [`Flags::FILE`]: the page was not read or written since reclaim has last looked at it.
     pub const IDLE: Flags = Flags(4096);
+    /// A program has marked the page idle, and it was not seen used since (Linux: `page_idle`).
+    pub const PAGE_IDLE: Flags = Flags(8192);
     /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
 
@@ -389,6 +391,21 @@ impl Descriptor {
     /// Whether the page was marked. Exact once its uses are frozen: a use that has marked it precedes that.
     pub fn is_dirty(&self) -> bool {
         self.flags().has(Flags::DIRTY)
+    }
+
+    /// Marks the page idle for programs ([`Flags::PAGE_IDLE`]).
+    pub fn set_page_idle(&self) {
+        self.flags.fetch_or(Flags::PAGE_IDLE.0, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub fn is_page_idle(&self) -> bool {
+        self.flags().has(Flags::PAGE_IDLE)
+    }
+
+    /// Takes that mark away.
+    pub fn clear_page_idle(&self) {
+        self.flags.fetch_and(!Flags::PAGE_IDLE.0, Ordering::Relaxed);
     }
 
     /// Marks a file's page as one that is not used, until [`Descriptor::mark_used`]. Returns whether it was so marked

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_mm::Outcome;
-use faultless_paging::{Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, walk};
+use faultless_paging::{Access, Entry, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, walk};
 use faultless_tdp::{Guest, GuestMachine, GuestOutcome, Npt};
 
 use crate::cpu::SoftCpu;
@@ -37,6 +37,25 @@ impl GuestMachine for Soft {
         publish(self.is_asymmetric());
         self.wait_for_accesses();
     }
+}
+
+/// Whether an entry allows an access. If so, its accessed and dirty bits are set, as by hardware.
+#[inline]
+fn uses(entry: &Entry, value: u64, access: Access) -> bool {
+    let format = Npt::FORMAT;
+    let dirty = match access {
+        Access::Write => format.dirty,
+        _ => 0,
+    };
+    let mut value = value;
+    while format.permits(value, access) {
+        let used = value | format.accessed | dirty;
+        if used == value || entry.replace(value, used).is_ok() {
+            return true;
+        }
+        value = entry.load();
+    }
+    false
 }
 
 /// A vCPU on the calling thread's CPU.
@@ -108,7 +127,7 @@ impl<'a> SoftVcpu<'a> {
         // SAFETY: a table is freed only after a flush of the guest, which waits for this access section.
         let walked = unsafe { walk::<Npt, Soft>(machine, self.guest.root(), page) };
         let result = match walked {
-            Walk::Leaf { value, .. } if Npt::FORMAT.permits(value, access) => {
+            Walk::Leaf { entry, value, .. } if uses(entry, value, access) => {
                 let frame = machine.pointer(Npt::FORMAT.frame(value)).as_ptr();
                 let offset = (address % PAGE_SIZE) as usize;
                 // SAFETY: inside a frame of the arena, aligned; guests access it atomically.

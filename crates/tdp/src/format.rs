@@ -18,11 +18,12 @@ pub trait SecondLevel: EntryFormat {
     /// The shift by which the rights that were taken away are remembered in free bits.
     const SAVED: u32;
 
-    /// Returns the entry of a page: `write`, it allows stores now; `may_write`, the host lets the guest store to it.
+    /// Returns the entry of a page: `write`, it allows stores now; `is_dirty`, it counts as written; `may_write`, the host
+    /// lets the guest store to it.
     #[inline]
-    fn page(frame: Frame, write: bool, may_write: bool) -> u64 {
+    fn page(frame: Frame, [write, is_dirty, may_write]: [bool; 3]) -> u64 {
         let format = Self::FORMAT;
-        let leaf = format.leaf(frame, write, true, write);
+        let leaf = format.leaf(frame, write, true, is_dirty);
         leaf | if may_write { format.soft_dirty } else { 0 }
     }
 
@@ -55,7 +56,7 @@ pub trait SecondLevel: EntryFormat {
     /// Whether the guest may have written the page of an entry since the entry was made or protected.
     #[inline]
     fn is_written(value: u64) -> bool {
-        Self::has_page(value) && Self::FORMAT.is_writable(value)
+        Self::has_page(value) && Self::FORMAT.is_writable(value) && Self::FORMAT.is_dirty(value)
     }
 
     /// Whether an entry shows a page, perhaps one of which access is tracked.
@@ -213,7 +214,7 @@ mod tests {
     fn follows_the_protocol<F: SecondLevel>() {
         let format = F::FORMAT;
         for (write, may_write) in [(false, false), (false, true), (true, true)] {
-            let page = F::page(FRAME, write, may_write);
+            let page = F::page(FRAME, [write, write, may_write]);
             assert_eq!(format.decode(page, 0), Pte::Page(FRAME));
             assert!(format.permits(page, Access::Read));
             assert_eq!(format.permits(page, Access::Write), write);
@@ -228,8 +229,8 @@ mod tests {
             assert_eq!(format.frame(tracked), FRAME);
             assert_eq!(F::restored(tracked), page);
         }
-        let logged = F::page(FRAME, false, true);
-        assert_eq!(F::writable(logged), F::page(FRAME, true, true));
+        let logged = F::page(FRAME, [false, false, true]);
+        assert_eq!(F::writable(logged), F::page(FRAME, [true; 3]));
         assert_eq!(
             format.without_write(F::writable(logged)) & !format.dirty,
             logged
@@ -249,12 +250,12 @@ mod tests {
     #[test]
     fn bits_of_hardware() {
         // Present, writable, user, accessed, dirty.
-        assert_eq!(Npt::page(Frame(1), true, true) & 0xfff & !(1 << 11), 0x67);
+        assert_eq!(Npt::page(Frame(1), [true; 3]) & 0xfff & !(1 << 11), 0x67);
         // Readable, writable, executable, write-back, accessed, dirty.
-        assert_eq!(Ept::page(Frame(1), true, true) & 0xfff, 0x337);
+        assert_eq!(Ept::page(Frame(1), [true; 3]) & 0xfff, 0x337);
         // Valid, page, write-back, readable and writable, inner shareable, accessed.
         assert_eq!(
-            Stage2::page(Frame(1), true, true) & 0xfff,
+            Stage2::page(Frame(1), [true; 3]) & 0xfff,
             0x7ff & !(1 << 10) | 1 << 10
         );
     }

@@ -12,8 +12,8 @@
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use faultless_mm::{AddressSpace, GuestHook, HostPages, Machine, Memory, NoMemory};
-use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, Pages};
+use faultless_mm::{AddressSpace, GuestCalls, GuestHook, HostPages, Machine, Memory, NoMemory};
+use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, Page, Pages};
 use faultless_sync::atomic::AtomicU64;
 use faultless_sync::{Padded, RwLock, SpinLock};
 
@@ -56,6 +56,12 @@ pub struct Options {
     /// Faults that only restore access are repaired without a look at the slots and the host (KVM: the fast page fault). Off,
     /// they are mapped like others, which is for comparisons.
     pub fast_page_fault: bool,
+    /// Whether a page was used is seen by hardware's accessed bit. Off, the rights are taken away, and the next access faults
+    /// (KVM: `eptad=0`).
+    pub accessed_bits: bool,
+    /// Whether a page was written is seen by hardware's dirty bit, so that logging costs the guest no fault. Off, write access is
+    /// taken away, as KVM does without write logging by hardware (PML).
+    pub dirty_bits: bool,
 }
 
 impl Default for Options {
@@ -63,6 +69,8 @@ impl Default for Options {
         Self {
             tdp_mmu: true,
             fast_page_fault: true,
+            accessed_bits: true,
+            dirty_bits: false,
         }
     }
 }
@@ -133,7 +141,13 @@ impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
             tag,
             options,
             slots: AtomicU64::new(slots.0),
-            hook: GuestHook::new(changed::<M, S>, guest.cast()),
+            hook: GuestHook::new(
+                GuestCalls {
+                    changed: changed::<M, S>,
+                    age: age::<M, S>,
+                },
+                guest.cast(),
+            ),
             changes: Padded(RwLock::new()),
             lock: Padded(SpinLock::new(())),
         };
@@ -171,6 +185,13 @@ fn changed<M: GuestMachine, S: HostSpace<M>>(
     // SAFETY: the guest of a hook, which is retired after it has left the list.
     let guest = unsafe { guest.cast::<Guest<M, S>>().as_ref() };
     guest.follow(host, pages);
+}
+
+/// Called to know whether the guest has used a page of the host.
+fn age<M: GuestMachine, S: HostSpace<M>>(guest: NonNull<()>, page: Page, clears: bool) -> bool {
+    // SAFETY: as above.
+    let guest = unsafe { guest.cast::<Guest<M, S>>().as_ref() };
+    guest.age(page, clears)
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {

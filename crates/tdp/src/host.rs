@@ -34,7 +34,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 let is_logged = slot.logs();
                 let before = self.change(entry, |value| {
                     let new = match shown() {
-                        Some(shown) if shown.frame == Self::FORMAT.frame(value) => {
+                        Some(shown)
+                            if shown.is_used && shown.frame == Self::FORMAT.frame(value) =>
+                        {
                             if shown.takes_stores || !M::SecondLevel::may_write(value) {
                                 return None;
                             }

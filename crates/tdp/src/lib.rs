@@ -24,6 +24,7 @@
 //! 6. Call [`OwnedGuest::destroy`] when no vCPU runs any more, before the space ends.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
+mod age;
 mod fault;
 mod format;
 mod guest;

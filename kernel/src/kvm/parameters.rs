@@ -9,6 +9,11 @@ pub static TDP_MMU: AtomicBool = AtomicBool::new(true);
 /// Faults that only restore access take the fast path.
 pub static FAST_PAGE_FAULT: AtomicBool = AtomicBool::new(true);
 
+/// Accessed bits of nested entries are used, rather than faults.
+pub static ACCESSED_BITS: AtomicBool = AtomicBool::new(true);
+/// The same for dirty bits.
+pub static DIRTY_BITS: AtomicBool = AtomicBool::new(false);
+
 /// Sets parameters: words `NAME=Y` and `NAME=N`.
 ///
 /// # Errors
@@ -26,6 +31,8 @@ pub fn set(text: &[u8]) -> Result<(), &'static str> {
         let parameter = match name {
             b"tdp_mmu" => &TDP_MMU,
             b"fast_page_fault" => &FAST_PAGE_FAULT,
+            b"accessed_bits" => &ACCESSED_BITS,
+            b"dirty_bits" => &DIRTY_BITS,
             _ => return Err("a parameter in `kvm=` is unknown"),
         };
         parameter.store(is_on, Ordering::Relaxed);
@@ -38,5 +45,7 @@ pub fn options() -> Options {
     Options {
         tdp_mmu: TDP_MMU.load(Ordering::Relaxed),
         fast_page_fault: FAST_PAGE_FAULT.load(Ordering::Relaxed),
+        accessed_bits: ACCESSED_BITS.load(Ordering::Relaxed),
+        dirty_bits: DIRTY_BITS.load(Ordering::Relaxed),
     }
 }

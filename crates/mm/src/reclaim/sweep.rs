@@ -181,6 +181,11 @@ fn age<'s, M: Machine>(
     if format.is_used(value) && taken == Taken::Unused {
         // By compare-and-swap: hardware may set bits at any moment (rule R8).
         swept.aged += u64::from(entry.replace(value, format.unused(value)).is_ok());
+        space.tables().age_guests(page, true);
+        return None;
+    }
+    if taken == Taken::Unused && space.tables().age_guests(page, true) {
+        swept.aged += 1;
         return None;
     }
     if !counted.is_sole_use() {

@@ -166,10 +166,15 @@ impl<'a, M: Machine> Claims<'a, M> {
             }
             if self.purpose == Purpose::Reclaim && format.is_used(value) {
                 if entry.replace(value, format.unused(value)).is_ok() {
+                    space.tables().age_guests(page, true);
                     self.seen += 1;
                     return Ok(());
                 }
                 continue;
+            }
+            if self.purpose == Purpose::Reclaim && space.tables().age_guests(page, true) {
+                self.seen += 1;
+                return Ok(());
             }
             // Fails if hardware has set a bit, or another CPU was faster.
             if entry.replace(value, format.moving(value)).is_ok() {

@@ -30,10 +30,20 @@ use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
 use crate::base::machine::Machine;
 use crate::table::Tables;
 
-/// A guest's link in its host's list, and the function that is told what the host has changed.
+/// What a guest does for its host, given the guest. Called in a read section, perhaps with interrupts off and with entries
+/// claimed. It may wait for claims of the guest's own entries, and for nothing else.
+pub struct GuestCalls<M: Machine> {
+    /// The host has changed these pages, and is about to flush.
+    pub changed: fn(NonNull<()>, &HostPages<'_, M>, Pages),
+    /// Returns whether the guest has used a page of the host since this was last asked with `true`, which makes the page
+    /// count as unused. Without a flush.
+    pub age: fn(NonNull<()>, Page, bool) -> bool,
+}
+
+/// A guest's link in its host's list.
 pub struct GuestHook<M: Machine> {
     next: AtomicU64,
-    changed: fn(NonNull<()>, &HostPages<'_, M>, Pages),
+    calls: GuestCalls<M>,
     guest: NonNull<()>,
 }
 
@@ -43,13 +53,11 @@ unsafe impl<M: Machine> Send for GuestHook<M> {}
 unsafe impl<M: Machine> Sync for GuestHook<M> {}
 
 impl<M: Machine> GuestHook<M> {
-    /// Makes a hook that is in no list. `changed` is called with `guest` and the pages that the host has changed, before
-    /// the host's flush: perhaps with interrupts off, with entries claimed, always in a read section. It may wait for
-    /// claims of the guest's own entries, and for nothing else.
-    pub fn new(changed: fn(NonNull<()>, &HostPages<'_, M>, Pages), guest: NonNull<()>) -> Self {
+    /// Makes a hook that is in no list.
+    pub fn new(calls: GuestCalls<M>, guest: NonNull<()>) -> Self {
         Self {
             next: AtomicU64::new(0),
-            changed,
+            calls,
             guest,
         }
     }
@@ -126,14 +134,31 @@ impl<M: Machine> Tables<M> {
 
     #[cold]
     fn tell_from(&self, pages: Pages) {
-        let _section = self.memory.enter_if_outside();
         let host = HostPages { tables: self };
+        self.for_each_guest(|hook| (hook.calls.changed)(hook.guest, &host, pages));
+    }
+
+    fn for_each_guest(&self, mut visit: impl FnMut(&GuestHook<M>)) {
+        let _section = self.memory.enter_if_outside();
         let mut at = self.guests.first.load(Ordering::Acquire);
         // SAFETY: found in the section; hooks are retired.
         while let Some(hook) = unsafe { at_address::<M>(at) } {
-            (hook.changed)(hook.guest, &host, pages);
+            visit(hook);
             at = hook.next.load(Ordering::Acquire);
         }
+    }
+
+    /// Whether a guest has used a page since it was last aged. With `clears`, it counts as unused from then on.
+    #[inline]
+    pub(crate) fn age_guests(&self, page: u64, clears: bool) -> bool {
+        self.guests.first.load(Ordering::Acquire) != 0 && self.age_from(Page(page), clears)
+    }
+
+    #[cold]
+    fn age_from(&self, page: Page, clears: bool) -> bool {
+        let mut is_used = false;
+        self.for_each_guest(|hook| is_used |= (hook.calls.age)(hook.guest, page, clears));
+        is_used
     }
 }
 
@@ -144,6 +169,8 @@ pub struct HostPage {
     pub frame: Frame,
     /// The host may store to it now, and it counts as written: a guest may be let store to it.
     pub takes_stores: bool,
+    /// The host counts it as used. A guest shows no other pages: what the host cools, guests lose.
+    pub is_used: bool,
 }
 
 /// The pages of a host, as its guests see them.
@@ -194,12 +221,6 @@ impl<'s, M: Machine> HostEntry<'s, M> {
         shown(self.tables, self.entry.load(), self.link.is_frozen())
     }
 
-    /// Whether the page was used since it was mapped, or since its accessed bit was cleared.
-    #[inline]
-    pub fn is_used(&self) -> bool {
-        Tables::<M>::FORMAT.is_used(self.entry.load())
-    }
-
     /// Whether the entry is still the page's: its table has not moved, and no fork has frozen it. After the full barrier of
     /// a claim.
     #[inline]
@@ -219,6 +240,7 @@ impl<'s, M: Machine> HostEntry<'s, M> {
         let mut value = self.entry.load();
         loop {
             let mut shown = shown(self.tables, value, false)?;
+            shown.is_used = true;
             let mut used = match format.is_used(value) {
                 true => value,
                 false => value | format.accessed,
@@ -263,5 +285,6 @@ fn shown<M: Machine>(_: &Tables<M>, value: u64, is_frozen: bool) -> Option<HostP
     Some(HostPage {
         frame: format.frame(value),
         takes_stores: !is_frozen && format.is_writable(value) && format.is_dirty(value),
+        is_used: format.is_used(value),
     })
 }

@@ -45,7 +45,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         (page, entry): (u64, &faultless_paging::Entry),
         host: HostEntry<'_, M>,
     ) {
-        let Some(shown) = host.get().filter(|_| host.is_used()) else {
+        let Some(shown) = host.get().filter(|shown| shown.is_used) else {
             return;
         };
         let mapping = Mapping {

@@ -93,7 +93,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     ) -> Result<(), Again> {
         let Mapping { slot, .. } = mapping;
         let may_write = shown.takes_stores && !slot.is_read_only();
-        let write = may_write && (writes || !slot.logs());
+        let is_dirty = may_write && (writes || !slot.logs());
+        let write = is_dirty || (may_write && self.options.dirty_bits);
         let machine = self.machine();
         let _off = InterruptsOff::new(machine);
         let claim = entry
@@ -108,7 +109,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             return Err(Again::Busy);
         }
         self.mapped(slot, mapping.page.0, entry);
-        claim.publish(M::SecondLevel::page(shown.frame, write, may_write));
+        let rights = [write, is_dirty, may_write];
+        claim.publish(M::SecondLevel::page(shown.frame, rights));
         Ok(())
     }
 }

@@ -4,7 +4,8 @@
 //! which marks the page, and writes no other line. So the log is read from the entries, with the bits of pages whose entries
 //! have gone ([`bitmap`]).
 //!
-//! * Clearing a page takes write access away. After the flush at the end, every store faults again.
+//! * Clearing a page takes write access away. After the flush at the end, every store faults again. Where hardware's dirty bit
+//!   is used ([`crate::Options::dirty_bits`]), that bit is the mark and is cleared instead, and nothing faults.
 //! * Nothing that a fault waits for is held. A store that is let through while the log is read is in this log or the next.
 //!
 //! *Writes*: entries that are cleared, and their bits.
@@ -144,7 +145,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         bits | word.map_or(0, |word| bitmap::take(word, wanted))
     }
 
-    /// Takes write access away from all pages of a slot, and flushes.
+    /// Returns the entry of a page that was written, so that it no longer says so.
+    #[inline]
+    fn cleaned(&self, value: u64) -> Option<u64> {
+        M::SecondLevel::is_written(value).then(|| match self.options.dirty_bits {
+            true => Self::FORMAT.cleaned(value),
+            false => M::SecondLevel::protected(value),
+        })
+    }
+
+    /// Makes all pages of a slot clean, and flushes.
     pub(crate) fn protect_all(&self, slot: &SlotBody) {
         let pages = slot.pages;
         let mut has_changed = false;
@@ -154,10 +164,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let _lock = self.mmu_lock();
             let _section = self.memory.enter();
             self.for_each(slot, part, &mut |entry, _| {
-                let protect = |value| {
-                    M::SecondLevel::is_written(value).then(|| M::SecondLevel::protected(value))
-                };
-                has_changed |= self.change(entry, protect).is_some();
+                has_changed |= self.change(entry, |value| self.cleaned(value)).is_some();
             });
             at = part.end;
         }

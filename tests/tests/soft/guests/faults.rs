@@ -171,6 +171,43 @@ fn a_guest_loses_what_its_host_gives_up() {
 }
 
 #[test]
+fn dirty_bits_log_without_faults() {
+    let memory = machine(2, 16);
+    let options = Options {
+        dirty_bits: true,
+        ..Options::default()
+    };
+    let test = OneSlot::new(memory, 8, options);
+    test.run(0, |_, vcpu| {
+        (0..8).for_each(|page| vcpu.store(BASE + page * PAGE, 1).unwrap());
+        test.set(SlotFlags::LOG_DIRTY_PAGES);
+        assert_eq!(test.dirty(true), []);
+        let (counts, ()) = counted(memory, || {
+            vcpu.store(BASE + PAGE, 2).unwrap();
+            vcpu.load(BASE + 2 * PAGE).map(drop).unwrap();
+        });
+        assert_eq!(counts.get(Counter::PfTaken), 0);
+        assert_eq!(test.dirty(true), [1]);
+        assert_eq!(test.dirty(true), []);
+    });
+    test.destroy();
+}
+
+#[test]
+fn clearing_accessed_bits_makes_a_guest_fault_anew() {
+    both(16, |test| {
+        let memory = test.space.memory();
+        test.run(0, |cpu, vcpu| {
+            (0..16).for_each(|page| vcpu.store(BASE + page * PAGE, 1).unwrap());
+            cpu.space().clear_accessed(faultless_mm::AgingMode::All);
+            let (counts, ()) = counted(memory, || vcpu.store(BASE, 2).unwrap());
+            assert_eq!(counts.get(Counter::PfTaken), 1);
+            assert_eq!(counts.get(Counter::PfFast), 0, "the host has to know");
+        });
+    });
+}
+
+#[test]
 fn without_the_fast_path_the_result_is_the_same() {
     let memory = machine(2, 16);
     let options = Options {
