@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use faultless_frames::NoMemory;
 use faultless_soft::{Soft, SoftCpu, SoftMemory};
 use faultless_trace::Counter;
 
 use crate::Workload;
 use crate::report::{Error, Options, Report};
+use crate::swap::Device;
 use crate::system::{End, Process, console};
 
 /// Runs a workload with arguments on a machine of its own. Its output goes to `stdout` and
@@ -40,7 +42,10 @@ fn start(
 ) -> Result<Report, Error> {
     let memory = start_machine(options).map_err(Error::Machine)?;
     (options.started)(memory.cpus());
-    let before = options.check.then(|| available(memory));
+    let swap = options.swap.map(|swap| Device::begin(memory, swap));
+    let swap = swap.transpose().map_err(|NoMemory| Error::NoSwap)?;
+    let frames = || available(memory) + swap.as_ref().map_or(0, Device::frames);
+    let before = options.check.then(frames);
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, options.policy));
     let space = space.map_err(|_| Error::NoMemory)?;
 
@@ -72,7 +77,7 @@ fn start(
     });
     verified.map_err(|violation| Error::Violation(violation.to_string()))?;
     if let Some(before) = before {
-        check_frames(before, available(memory))?;
+        check_frames(before, frames())?;
     }
     let (end, at) = end.unwrap_or((End::Stopped, Instant::now()));
     Ok(Report {

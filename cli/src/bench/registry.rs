@@ -343,6 +343,22 @@ pub const BENCHES: &[Bench] = &[
         take: record::shared_lines_amortised,
     },
     Bench {
+        name: "shared_lines_swap_in",
+        unit: "lines",
+        better: Lower,
+        group: Record,
+        about: "lines written by a swap-in and by one more than 8 pages away, from different clusters of compressed memory",
+        take: record::shared_lines_swap_in,
+    },
+    Bench {
+        name: "shared_lines_swap_in_amortised",
+        unit: "lines",
+        better: Lower,
+        group: Record,
+        about: "the same for what swap-ins do in batches, per swap-in",
+        take: record::shared_lines_swap_in_amortised,
+    },
+    Bench {
         name: "kernel_instructions_per_fault",
         unit: "instructions",
         better: Lower,

@@ -173,6 +173,8 @@ pub enum Mutant {
     UnregisteredBesideClaims,
     /// Write protection puts no marker into an entry that another CPU has emptied meanwhile.
     EmptiedLeftUnmarked,
+    /// The last object in use of a group of compressed pages is given back without the lock.
+    LastObjectGivenBack,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.
     ClusterGivenUpBlindly,
     /// A guest publishes a page without a second look at the host's entry.

@@ -4,3 +4,4 @@
 mod copies;
 mod guests;
 mod lines;
+mod swap;

@@ -91,6 +91,11 @@ impl Process {
         self.space.memory().total(Counter::Faults)
     }
 
+    /// Page faults that read from swap.
+    pub fn major_faults(&self) -> u64 {
+        self.space.memory().total(Counter::MajorFaults)
+    }
+
     /// Runs the main thread on the calling host thread: maps the program's image, runs `main`,
     /// and ends the process with the status it returns.
     pub fn run_main(&self, main: impl FnOnce(&Thread<'_>) -> Result<i32, Stop>) {
