@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_mm::Outcome;
 use faultless_paging::{Access, Entry, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, walk};
-use faultless_tdp::{Guest, GuestMachine, GuestOutcome, Npt};
+use faultless_tdp::{Guest, GuestFault, GuestMachine, GuestOutcome, Npt};
 
 use crate::cpu::SoftCpu;
 use crate::machine::{Soft, SoftSpace};
@@ -105,11 +105,26 @@ impl<'a> SoftVcpu<'a> {
             if let Some(result) = self.try_word(address, access, &act) {
                 return Ok(result);
             }
-            match self.guest.fault(address, access) {
+            match self.guest.fault_of_vcpu(&self.fault(address, access)) {
                 GuestOutcome::Resolved(_) => {}
                 GuestOutcome::Device => return Err(Exit::Device { address }),
                 GuestOutcome::Host(outcome) => return Err(Exit::Host(outcome)),
             }
+        }
+    }
+
+    /// The fault that an access takes, with the error code of AMD's nested paging: write, user, fetch.
+    fn fault(&self, address: u64, access: Access) -> GuestFault {
+        let error_code = match access {
+            Access::Read => 4,
+            Access::Write => 6,
+            Access::Execute => 20,
+        };
+        GuestFault {
+            address,
+            access,
+            vcpu: self.cpu.number(),
+            error_code,
         }
     }
 

@@ -4,7 +4,7 @@ mod debug;
 mod instruction;
 pub mod mmio;
 
-use super::memory::{Fault, Repair};
+use super::memory::{Fault, GuestFault, Repair};
 use super::state::{State, exception, register};
 use super::stats::Stat;
 use super::vcpu::Vcpu;
@@ -106,7 +106,13 @@ fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> 
     };
     let stats = &vcpu.stats;
     stats.add(Stat::PfTaken);
-    match vm.memory.fault(address, access) {
+    let fault = GuestFault {
+        address,
+        access,
+        vcpu: vcpu.id,
+        error_code: error as u8,
+    };
+    match vm.memory.fault_of_vcpu(&fault) {
         Fault::Resolved(repair) => {
             match repair {
                 Repair::Fast => {
