@@ -44,7 +44,9 @@ pub trait SecondLevel: EntryFormat {
     #[inline]
     fn protected(value: u64) -> u64 {
         let format = Self::FORMAT;
-        (value & !(format.write.yes | format.write.no | format.dirty)) | format.write.no
+        // Also where a tracked entry remembers it.
+        let saved = (format.write.yes & Self::RIGHTS) << Self::SAVED;
+        (value & !(format.write.yes | format.write.no | format.dirty | saved)) | format.write.no
     }
 
     /// Returns the entry of a page to which the host no longer lets the guest store.
@@ -56,7 +58,11 @@ pub trait SecondLevel: EntryFormat {
     /// Whether the guest may have written the page of an entry since the entry was made or protected.
     #[inline]
     fn is_written(value: u64) -> bool {
-        Self::has_page(value) && Self::FORMAT.is_writable(value) && Self::FORMAT.is_dirty(value)
+        let rights = match Self::is_tracked(value) {
+            true => Self::restored(value),
+            false => value,
+        };
+        Self::has_page(value) && Self::FORMAT.is_writable(rights) && Self::FORMAT.is_dirty(value)
     }
 
     /// Whether an entry shows a page, perhaps one of which access is tracked.
@@ -228,6 +234,9 @@ mod tests {
             assert!(!format.is_present(tracked) && !format.is_claimed(tracked));
             assert_eq!(format.frame(tracked), FRAME);
             assert_eq!(F::restored(tracked), page);
+            assert_eq!(F::is_written(tracked), F::is_written(page));
+            assert_eq!(F::restored(F::protected(tracked)), F::protected(page));
+            assert_eq!(F::restored(F::lowered(tracked)), F::lowered(page));
         }
         let logged = F::page(FRAME, [false, false, true]);
         assert_eq!(F::writable(logged), F::page(FRAME, [true; 3]));

@@ -26,6 +26,7 @@
 
 mod age;
 mod fault;
+mod flush;
 mod format;
 mod guest;
 mod host;

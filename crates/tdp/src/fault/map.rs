@@ -23,6 +23,7 @@ use faultless_sync::{Mutant, mutant};
 use crate::fault::{GuestOutcome, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::log::bitmap;
 use crate::slots::slot::SlotBody;
 use crate::tables::{Again, InterruptsOff, Place};
 
@@ -49,6 +50,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         };
         if access == Access::Write && slot.is_read_only() {
             return Ok(GuestOutcome::Device);
+        }
+        if self.leaving().is_some_and(|old| old.pages.contains(page)) {
+            // The slot moves by a part of itself. What its pages showed before is being zapped.
+            return Err(Again::Busy);
         }
         let at = Page(slot.host_of(page.0));
         let pages = self.space().host_pages();
@@ -107,6 +112,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             && (is_shown || mutant(Mutant::HostNotValidated));
         if !is_valid {
             return Err(Again::Busy);
+        }
+        if M::SecondLevel::is_written(value) && slot.logs() && !is_dirty {
+            // A tracked entry that remembers stores. Under the claim, for which the log waits.
+            bitmap::set(machine, slot, mapping.page.0 - slot.pages.start);
         }
         self.mapped(slot, mapping.page.0, entry);
         let rights = [write, is_dirty, may_write];

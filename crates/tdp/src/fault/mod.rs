@@ -18,7 +18,7 @@ use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::tables::Again;
 
 /// Guest-physical pages that four levels of tables reach.
-const LIMIT: u64 = 1 << 36;
+pub(crate) const LIMIT: u64 = 1 << 36;
 
 /// How a guest's fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub fn fault(&self, address: u64, access: Access) -> GuestOutcome {
         let page = Page::containing(address);
         self.memory.count(Counter::PfTaken);
+        if page.0 >= LIMIT {
+            return GuestOutcome::Device;
+        }
         if self.options.fast_page_fault
             && let Some(repair) = self.repair(page, access)
         {
@@ -70,9 +73,6 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     #[inline(never)]
     fn map_or_fail(&self, page: Page, access: Access) -> GuestOutcome {
-        if page.0 >= LIMIT {
-            return GuestOutcome::Device;
-        }
         let mut backoff = Backoff::new();
         loop {
             match self.map(page, access) {
