@@ -16,6 +16,8 @@
 //!
 //! *Models*: loom `host.rs`, `log.rs`, `slots.rs`.
 
+use core::ptr;
+
 use faultless_mm::HostPages;
 use faultless_paging::{Entry, Page, Pages};
 use faultless_sync::atomic::Ordering;
@@ -28,6 +30,16 @@ use crate::log::bitmap;
 use crate::slots::Slots;
 use crate::slots::slot::SlotBody;
 use crate::tables::InterruptsOff;
+
+/// Whose an entry is.
+enum Owner {
+    /// The slot's that was asked for.
+    This,
+    /// That of another one of the slots.
+    Other,
+    /// The slots have changed.
+    Unknown,
+}
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Zaps or lowers what the host's entries no longer show. The caller is in a section.
@@ -71,6 +83,26 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         }
     }
 
+    /// Whether a claimed entry of a page is `slot`'s. The entry of a page that leaves is that of the slot that leaves, also where
+    /// that has moved by a part of itself.
+    fn owns(&self, slots: &Slots<'_, M>, slot: &SlotBody, page: u64) -> Owner {
+        if self.slots.load(Ordering::Relaxed) != slots.frame {
+            return Owner::Unknown;
+        }
+        match self.leaving().filter(|old| old.pages.contains(Page(page))) {
+            Some(old) if ptr::eq(old, slot) => Owner::This,
+            Some(_) => Owner::Other,
+            None if slots
+                .by_number(slot.number)
+                .is_some_and(|own| ptr::eq(own, slot)) =>
+            {
+                Owner::This
+            }
+            // It has left meanwhile.
+            None => Owner::Unknown,
+        }
+    }
+
     fn follow_one(
         &self,
         slots: &Slots<'_, M>,
@@ -107,10 +139,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     continue;
                 };
                 // The mark was made after its log began, and the claim has seen the mark.
-                if self.slots.load(Ordering::Relaxed) != slots.frame
-                    && !mutant(Mutant::MarkMovedToOldLog)
-                {
-                    return false;
+                match self.owns(slots, slot, page) {
+                    Owner::This => {}
+                    _ if mutant(Mutant::MarkMovedToOldLog) => {}
+                    Owner::Other => return true,
+                    Owner::Unknown => return false,
                 }
                 if slot.logs() && !mutant(Mutant::ZappedNotLogged) {
                     bitmap::set(machine, slot, page - slot.pages.start);

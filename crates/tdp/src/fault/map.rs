@@ -23,7 +23,6 @@ use faultless_sync::{Mutant, mutant};
 use crate::fault::{GuestOutcome, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::log::bitmap;
 use crate::slots::slot::SlotBody;
 use crate::tables::{Again, InterruptsOff, Place};
 
@@ -51,10 +50,6 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if access == Access::Write && slot.is_read_only() {
             return Ok(GuestOutcome::Device);
         }
-        if self.leaving().is_some_and(|old| old.pages.contains(page)) {
-            // The slot moves by a part of itself. What its pages showed before is being zapped.
-            return Err(Again::Busy);
-        }
         let at = Page(slot.host_of(page.0));
         let pages = self.space().host_pages();
         let host = pages.find(at, &section).ok_or(Again::Host(at.0))?;
@@ -73,6 +68,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 // The host has replaced the page, and is about to report it.
                 return Err(Again::Busy);
             }
+        }
+        if M::SecondLevel::is_tracked(value) {
+            // A vCPU may still use the rights that it remembers, so it is not replaced by one with fewer.
+            let restored = M::SecondLevel::restored(value);
+            return match entry.replace(value, restored) {
+                Ok(()) if format.permits(restored, access) => {
+                    Ok(GuestOutcome::Resolved(Repair::Mapped))
+                }
+                _ => Err(Again::Busy),
+            };
         }
         let mapping = Mapping {
             slot,
@@ -105,17 +110,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let claim = entry
             .claim::<M::SecondLevel>(value, machine.cpu())
             .map_err(|_| Again::Busy)?;
-        let has_slots = self.slots.load(Ordering::Relaxed) == mapping.slots;
+        // A slot may move by a part of itself. Then what its pages showed before is zapped first.
+        let leaves = |old: &SlotBody| old.pages.contains(mapping.page);
+        let has_slots = self.slots.load(Ordering::Relaxed) == mapping.slots
+            && !self.leaving().is_some_and(leaves);
         let is_shown = mapping.host.is_in_place() && mapping.host.get() == Some(shown);
         let is_valid = mapping.link.is_valid()
             && (has_slots || mutant(Mutant::SlotsNotValidated))
             && (is_shown || mutant(Mutant::HostNotValidated));
         if !is_valid {
             return Err(Again::Busy);
-        }
-        if M::SecondLevel::is_written(value) && slot.logs() && !is_dirty {
-            // A tracked entry that remembers stores. Under the claim, for which the log waits.
-            bitmap::set(machine, slot, mapping.page.0 - slot.pages.start);
         }
         self.mapped(slot, mapping.page.0, entry);
         let rights = [write, is_dirty, may_write];
