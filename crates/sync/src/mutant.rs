@@ -187,6 +187,14 @@ pub enum Mutant {
     LogClearedWithoutFlush,
     /// What is zapped in a guest is not put into its dirty log.
     ZappedNotLogged,
+    /// The host does not flush a guest from which another operation has taken a page away.
+    OthersNotFlushed,
+    /// A mark of a dirty log moves from an entry to a bit without a claim of the entry.
+    MarkMovedWithoutClaim,
+    /// It moves to the log of slots that have been replaced.
+    MarkMovedToOldLog,
+    /// The host does not look at the entries of a slot that leaves.
+    LeavingNotFollowed,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -241,6 +241,7 @@ mod tests {
             assert_eq!(F::is_written(tracked), write, "a store is forgotten");
             assert_eq!(F::restored(F::protected(tracked)), F::protected(page));
             assert!(!F::is_written(F::protected(tracked)));
+            assert_eq!(F::restored(F::lowered(tracked)), F::lowered(page));
         }
         let logged = F::page(FRAME, [false, false, true]);
         assert_eq!(F::writable(logged), F::page(FRAME, [true; 3]));

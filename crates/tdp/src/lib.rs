@@ -30,6 +30,7 @@
 
 mod age;
 mod fault;
+mod flush;
 mod format;
 mod guest;
 mod host;

@@ -220,6 +220,7 @@ pub const STEPS: &[Step] = &[
                 "--no-fail-fast",
                 "--package=faultless-sync",
                 "--package=faultless-mm",
+                "--package=faultless-tdp",
                 "--test=shuttle*",
             ],
         ),

@@ -20,6 +20,9 @@ use crate::tables::Again;
 /// Guest-physical pages that the tables reach.
 pub(crate) const LIMIT: u64 = (ENTRIES as u64).pow(LEVELS as u32);
 
+/// How often a fault looks for memory for a table.
+const SEARCHES: u32 = 16;
+
 /// How a guest's fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestOutcome {
@@ -98,12 +101,17 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         });
     }
 
+    /// Tries to make memory free, with nothing held.
+    #[cold]
+    fn find_memory(&self) {
+        self.memory.expedite();
+        self.memory.reclaim_some();
+    }
+
     #[inline(never)]
     fn map_or_fail(&self, page: Page, access: Access) -> GuestOutcome {
-        if page.0 >= LIMIT {
-            return GuestOutcome::Device;
-        }
         let mut backoff = Backoff::new();
+        let mut searches = 0;
         loop {
             match self.map(page, access) {
                 Ok(outcome) => {
@@ -113,7 +121,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     return outcome;
                 }
                 Err(Again::Busy) => {}
-                Err(Again::Memory) => return GuestOutcome::Host(Outcome::OutOfMemory),
+                Err(Again::Memory) => {
+                    searches += 1;
+                    if searches > SEARCHES {
+                        return GuestOutcome::Host(Outcome::OutOfMemory);
+                    }
+                    self.find_memory();
+                }
                 Err(Again::Host(host)) => {
                     match self.space().fault_by_kernel(host * PAGE_SIZE, access) {
                         // No rest: mostly the page is there now.
