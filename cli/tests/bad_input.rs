@@ -61,6 +61,18 @@ fn options() {
             &["run", "--machine", "soft", "--root", "/tmp", "--", "ebizzy"],
             "no files",
         ),
+        (
+            &[
+                "run",
+                "--machine",
+                "soft",
+                "--swap",
+                "1M:disk",
+                "--",
+                "forceswap",
+            ],
+            "has no disk",
+        ),
         (&["run", "--env", "=x", "--", "ebizzy"], "NAME=VALUE"),
         (
             &["run", "--env", "NO_SUCH_NAME", "--", "ebizzy"],

@@ -11,6 +11,9 @@ use serde_json::Value;
 /// Fewer than a long run's first batch has.
 const OPERATIONS: u64 = 8000;
 
+/// Pages that come back from every system's swap device. Linux does not count pages of zeroes.
+const SWAPPED_IN: u64 = 100;
+
 /// Runs the stored programs and random ones: a bounded number that are always the same, or with `--full` new ones for
 /// as long as the budget lasts.
 #[test]
@@ -48,6 +51,9 @@ fn nothing_differs() {
         for side in file["sides"].as_array().expect("there are sides") {
             assert!(side["operations"].as_u64() >= Some(OPERATIONS), "{side}");
             assert_eq!(side["against"], "linux-6.12");
+            for count in side["swapped_in"].as_array().expect("two counts") {
+                assert!(count.as_u64() >= Some(SWAPPED_IN), "{side}");
+            }
         }
         budget.add(file["sides"][0]["operations"].as_u64().unwrap_or(0));
     }

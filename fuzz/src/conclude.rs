@@ -2,7 +2,8 @@
 //! memory, and every byte that is not 0; also the content of the program's files.
 //!
 //! Neighbours with equal attributes are joined: Linux keeps some apart because their pages were
-//! first touched apart. Of the pages that are not in memory only a sample is read, because each read
+//! first touched apart. If the program pages memory out, every page is read, and which are in memory depends on
+//! the system's swap device. Otherwise, of the pages that are not in memory only a sample is read, because each read
 //! would fault in a page of zeroes.
 
 use std::fmt::{self, Write};
@@ -40,7 +41,7 @@ pub fn conclude(
         }
     }
     writeln!(out, "process {process}")?;
-    mappings(process, on, out)?;
+    mappings(program, process, on, out)?;
     if process == 0 && program.has_files() {
         files(on, out)?;
     }
@@ -69,7 +70,12 @@ fn files(on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
-fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
+fn mappings(
+    program: &Program,
+    process: u8,
+    on: &mut dyn Memory,
+    out: &mut dyn Write,
+) -> fmt::Result {
     let window = on.scene().window(on.heap());
     let (heap, scene) = (on.heap(), on.scene());
     let show = |address| Shown(told(address, heap, scene));
@@ -121,6 +127,7 @@ fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Resul
                 first: window.first,
                 prot: line.prot,
                 is_forked: process != 0,
+                is_paged_out: program.pages_out(),
             };
             contents(on, &part, &show, out)?;
         }
@@ -148,6 +155,8 @@ struct Part {
     prot: u8,
     /// Whether the process was forked.
     is_forked: bool,
+    /// Whether pages may be on a swap device.
+    is_paged_out: bool,
 }
 
 fn contents(
@@ -177,13 +186,16 @@ fn contents(
         let address = start + page as u64 * PAGE;
         // Counted from the same page on every system.
         let number = (address - part.first) / PAGE;
-        if is_there || number.is_multiple_of(SPARSE) {
+        if is_there || part.is_paged_out || number.is_multiple_of(SPARSE) {
             let is_zero = show_page(on, address, show, out)?;
             // Whether a child gets its parent's zero page differs: see the table.
             if is_zero && part.is_forked && is_there {
                 there[page] = 0;
             }
         }
+    }
+    if part.is_paged_out {
+        return Ok(());
     }
     line.runs(there[..pages.min(there.len())].iter().map(|byte| byte & 1));
     writeln!(out, "{} in memory: {}", show(start), line.text())

@@ -1,10 +1,13 @@
 //! Random programs, edge cases included. A program is a function of its number.
 
+mod used;
+
 use crate::KINDS;
 use crate::address::{CENTRE, HEAP, HEAP_PAGES, NEAR, PAGE, Scene};
 use crate::kind::{Kind, Meaning};
 use crate::op::{Actor, Op};
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
+use used::Used;
 
 /// The end of user memory.
 const TASK_END: u64 = 0x7fff_ffff_f000;
@@ -33,11 +36,15 @@ pub struct Draw {
     locks: bool,
     /// Whether it may lock everything. Then it has no huge mappings.
     locks_all: bool,
+    /// Whether the program pages memory out. Then it frees nothing lazily.
+    pages_out: bool,
     /// The range of the present side-by-side operation.
     slice: Option<(u64, u64)>,
     /// Addresses of recent mappings.
     mapped: [u64; REMEMBERED],
     count: usize,
+    /// What a program that pages memory out has mapped to use it.
+    used: Used,
 }
 
 /// Generates the program of a number.
@@ -51,9 +58,11 @@ pub fn program(number: u64) -> Program {
         clears: false,
         locks: false,
         locks_all: false,
+        pages_out: false,
         slice: None,
         mapped: [0; REMEMBERED],
         count: 0,
+        used: Used::default(),
     };
     draw.scene = draw.pick_from(&[(6, Scene::Open), (2, Scene::Sealed), (1, Scene::Heap)]);
     let (threads, processes) = draw.pick_from(&[
@@ -69,8 +78,13 @@ pub fn program(number: u64) -> Program {
     draw.locks_all = draw.locks && draw.chance(1, 2);
     draw.files = !side_by_side && draw.chance(2, 5);
     draw.clears = draw.chance(1, 4);
+    draw.pages_out = draw.chance(1, 3);
     let length = 6 + draw.below(42) as usize;
     let mut ops = Vec::with_capacity(length);
+    if draw.pages_out {
+        draw.open(&mut ops);
+    }
+    let length = ops.len() + length;
     let mut alive = 1;
     let mut actor = Actor::default();
     while ops.len() < length {
@@ -147,6 +161,11 @@ impl Draw {
         values[values.len() - 1].1
     }
 
+    /// A value that was probably not stored before.
+    pub fn value(&mut self) -> u64 {
+        1 + self.below(u64::from(u32::MAX))
+    }
+
     /// The program's scene.
     pub fn scene(&self) -> Scene {
         self.scene
@@ -175,6 +194,11 @@ impl Draw {
     /// Whether everything may be locked, so that no mapping may be huge.
     pub fn locks_all(&self) -> bool {
         self.locks_all
+    }
+
+    /// Whether the program pages memory out.
+    pub fn pages_out(&self) -> bool {
+        self.pages_out
     }
 
     /// Whether the program has files.
@@ -223,7 +247,9 @@ impl Draw {
 
     /// The address of a word.
     pub fn word(&mut self) -> u64 {
-        let page = if self.chance(1, 3) {
+        let page = if self.pages_out && self.chance(2, 3) {
+            self.used_page()
+        } else if self.chance(1, 3) {
             let page = self.mapped() & !(PAGE - 1);
             // Sometimes one of the next pages, or the one before.
             let by = self.pick(&[(6, 0), (2, PAGE), (1, 2 * PAGE), (1, PAGE.wrapping_neg())]);
@@ -360,10 +386,17 @@ impl Draw {
             "limit" => !self.apart,
             "soft_dirty" => self.clears,
             "faults" => !self.clears,
+            "swap" => self.pages_out,
             _ => true,
         };
+        // What is paged out has to be used before and afterwards.
+        let more = match kind.name {
+            "load" | "store" if self.pages_out => 3,
+            "madvise" if self.pages_out => 7,
+            _ => 1,
+        };
         if fits && may && (self.files || !kind.is_about_a_file()) {
-            kind.weights[place]
+            more * kind.weights[place]
         } else {
             0
         }
@@ -390,6 +423,7 @@ impl Draw {
 
     /// Remembers the address of a new mapping, because later operations often use it again.
     fn remember(&mut self, op: &Op) {
+        self.remember_use(op);
         let kind = op.kind();
         let addresses = kind.arguments.iter().zip(op.arguments);
         let address = addresses

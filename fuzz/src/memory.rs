@@ -101,6 +101,8 @@ pub trait Memory {
     fn process_madvise(&mut self, address: u64, length: u64, advice: u64) -> Result<u64, i32>;
     /// Lets the process map `more` pages above the present number; `u64::MAX`: without limit.
     fn limit(&mut self, what: Limited, more: u64) -> Result<(), i32>;
+    /// Ends or begins the use of the system's swap device, if there is one that programs may change.
+    fn swap(&mut self, on: bool) -> Result<(), i32>;
     /// `brk`: returns the end of the heap.
     fn brk(&mut self, address: u64) -> u64;
     /// Unmaps a mapping.

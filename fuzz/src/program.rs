@@ -2,7 +2,7 @@
 
 use crate::address::Scene;
 use crate::kind::Meaning;
-use crate::kinds::limited;
+use crate::kinds::{limited, pages_out};
 use crate::memory::Limited;
 use crate::op::{Actor, Op};
 
@@ -71,6 +71,11 @@ impl Program {
     /// Whether it sets a limit.
     pub fn limits(&self, what: Limited) -> bool {
         self.ops.iter().any(|op| limited(op) == Some(what))
+    }
+
+    /// Whether it pages memory out. What is in memory then depends on the swap device.
+    pub fn pages_out(&self) -> bool {
+        self.ops.iter().any(pages_out)
     }
 
     /// Whether it has the process.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use faultless_mm::Policy;
+use faultless_mm::{Counter, Policy};
 
 use crate::executor::Mode;
 use crate::soft::SoftMachine;
@@ -30,6 +30,10 @@ pub trait Side: Send {
     fn name(&self) -> &'static str;
     /// The hash of each program's record.
     fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped>;
+    /// How many pages have come back from its swap device, if it has one and says so.
+    fn swapped_in(&self) -> Option<u64> {
+        None
+    }
     /// Each program's record.
     fn records(&mut self, programs: &[Program]) -> Result<Vec<Record>, Stopped>;
 }
@@ -57,6 +61,10 @@ impl SoftSide {
 impl Side for SoftSide {
     fn name(&self) -> &'static str {
         "soft"
+    }
+
+    fn swapped_in(&self) -> Option<u64> {
+        Some(self.0.total(Counter::SwapIn))
     }
 
     fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped> {

@@ -138,6 +138,16 @@ fn faults_are_counted() {
     }
 }
 
+/// Random programs page memory out, and use it afterwards: without this they would compare nothing new.
+#[test]
+fn pages_go_out_and_come_back() {
+    let mut soft = SoftSide::start().expect("a soft machine");
+    let programs: Vec<Program> = (0..400).map(draw::program).collect();
+    soft.digests(&programs).expect("it runs them");
+    let count = soft.swapped_in();
+    assert!(count > Some(1000), "{count:?}");
+}
+
 /// A side that forgets what was stored is found out, and the program made small.
 #[test]
 fn a_wrong_answer_is_found() {

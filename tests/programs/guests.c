@@ -216,10 +216,9 @@ static void *runs_too(void *argument)
 {
     struct guest *guest = argument;
 
-    for (int i = 0; i < 500; i++) {
+    // The other thread may be running the vCPU before this one reads why it left.
+    for (int i = 0; i < 500; i++)
         CHECK(run(guest) == 0);
-        CHECK(guest->run->exit_reason == KVM_EXIT_IO);
-    }
     return NULL;
 }
 

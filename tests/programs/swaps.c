@@ -14,6 +14,10 @@
 #define MADV_PAGEOUT 21
 #endif
 
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 8
+#endif
+
 #define PAGE 4096L
 #define RW (PROT_READ | PROT_WRITE)
 
@@ -67,6 +71,16 @@ static void count_out(const char *when)
     for (int i = 0; i < PAGES; i++)
         out += !(there[i] & 1);
     printf("%s: %s\n", when, out == 0 ? "none is out" : out > PAGES - 4 ? "they are out" : "some are out");
+}
+
+// How many pages were discarded.
+static void count_gone(const char *when)
+{
+    int gone = 0;
+
+    for (long i = 0; i < PAGES; i++)
+        gone += *(volatile long *)(memory + i * PAGE) == 0;
+    printf("%s: %s\n", when, gone > PAGES - 4 ? "they are gone" : "some stay");
 }
 
 static void errors(void)
@@ -130,6 +144,42 @@ static void advice(void)
     fill();
 }
 
+// Pages of another mapping at the same place, paged out.
+static void page_out(const char *what, int kind, int file, int advice)
+{
+    memory = mmap(memory, PAGES * PAGE, RW, kind | MAP_FIXED, file, 0);
+    if (memory == MAP_FAILED)
+        exit(1);
+    if (kind & MAP_PRIVATE && file >= 0)
+        check(what, memory);
+    else
+        fill();
+    if (advice != 0)
+        SAY(madvise(memory, PAGES * PAGE, advice));
+    SAY(madvise(memory, PAGES * PAGE, MADV_PAGEOUT));
+    count_out(what);
+    if (advice == 0 && kind != (MAP_DROPPABLE | MAP_ANONYMOUS))
+        check(what, memory);
+    else
+        count_gone(what);
+}
+
+// What is paged out beside private memory with content, with a device and without.
+static void kinds(void)
+{
+    int file = memfd_create("file", 0);
+
+    SAY(ftruncate(file, PAGES * PAGE));
+    page_out("shared", MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    page_out("file", MAP_SHARED, file, 0);
+    page_out("private file", MAP_PRIVATE, file, 0);
+    page_out("lazily freed", MAP_PRIVATE | MAP_ANONYMOUS, -1, MADV_FREE);
+    page_out("droppable", MAP_DROPPABLE | MAP_ANONYMOUS, -1, 0);
+    close(file);
+    memory = mmap(memory, PAGES * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    fill();
+}
+
 static void ends(void)
 {
     SAY(madvise(memory, PAGES * PAGE, MADV_PAGEOUT));
@@ -144,6 +194,7 @@ static void ends(void)
     SAY(swapoff(DISK));
     SAY(madvise(memory, PAGES * PAGE, MADV_PAGEOUT));
     count_out("without swap");
+    kinds();
     SAY(swapon(DISK, SWAP_FLAG_PREFER | 100));
     show_swaps();
     SAY(madvise(memory, PAGES * PAGE, MADV_PAGEOUT));
@@ -201,6 +252,7 @@ int main(int argc, char **argv)
         _exit(powerless());
     wait(NULL);
     advice();
+    kinds();
     ends();
     family();
     return 0;

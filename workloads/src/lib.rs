@@ -2,8 +2,9 @@
 //! lines, and the same work.
 //!
 //! [`run()`] starts a machine, creates a process with one address space, and runs one workload
-//! in it to its end. The folders `ebizzy`, `first_write`, `guard` and the file `page_fault1` are
-//! the workloads, to be read beside their C twins; `system` replaces the kernel and the C library
+//! in it to its end. The folders `ebizzy`, `first_write`, `guard` and the files `forceswap`, `page_fault1` are
+//! the workloads, to be read beside their C twins; `guests` has twins of Linux's KVM tests; `system` replaces the kernel
+//! and the C library
 //! for them; `command_line` parses options.
 //!
 //! Differences on a machine without instructions:
@@ -21,6 +22,7 @@
 //! * `user` and `sys` of ebizzy are this process's times on the host. A fault on the soft machine
 //!   runs in user mode there; `sys` is the time of the host's kernel for waiting and memory.
 //! * `page_fault1 -N` has no effect: there are no huge pages.
+//! * `forceswap` times writes in nanoseconds, by the host's clock, instead of cycles.
 //!
 //! Left out of `guard`, because the soft machine has no registers, signal frames or machine code:
 //! registers across a handler, the context that a handler gets, the signal mask, jumps out of a
@@ -33,14 +35,18 @@
 mod command_line;
 mod ebizzy;
 mod first_write;
+mod forceswap;
 mod guard;
+mod guests;
 mod page_fault1;
 mod report;
 mod run;
+mod swap;
 mod system;
 
 pub use faultless_mm::Policy;
-pub use report::{Error, Options, Report};
+pub use faultless_tdp::Options as GuestOptions;
+pub use report::{Error, Options, Report, Swap};
 pub use run::run;
 
 use system::{Stop, Thread};
@@ -54,21 +60,41 @@ struct Workload {
 const WORKLOADS: [Workload; NAMES.len()] = [
     Workload {
         name: NAMES[0],
-        main: ebizzy::main,
+        main: guests::access_tracking_perf_test::main,
     },
     Workload {
         name: NAMES[1],
-        main: first_write::main,
+        main: guests::dirty_log_perf_test::main,
     },
     Workload {
         name: NAMES[2],
-        main: guard::main,
+        main: ebizzy::main,
     },
     Workload {
         name: NAMES[3],
+        main: first_write::main,
+    },
+    Workload {
+        name: NAMES[4],
+        main: forceswap::main,
+    },
+    Workload {
+        name: NAMES[5],
+        main: guard::main,
+    },
+    Workload {
+        name: NAMES[6],
         main: page_fault1::main,
     },
 ];
 
 /// The names of the workloads, in order.
-pub const NAMES: [&str; 4] = ["ebizzy", "first_write", "guard", "page_fault1"];
+pub const NAMES: [&str; 7] = [
+    "access_tracking_perf_test",
+    "dirty_log_perf_test",
+    "ebizzy",
+    "first_write",
+    "forceswap",
+    "guard",
+    "page_fault1",
+];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use faultless_mm::{Mask, PerCpu, Policy};
+use faultless_tdp::Options as GuestOptions;
 
 /// The machine that a workload runs on.
 #[derive(Clone, Copy)]
@@ -12,8 +13,12 @@ pub struct Options<'a> {
     pub cpus: usize,
     /// Bytes of physical memory.
     pub memory: u64,
+    /// Its swap; its frames are of that memory.
+    pub swap: Option<Swap>,
     /// The fault policy of the process.
     pub policy: Policy,
+    /// How the memory of its guests works.
+    pub guests: GuestOptions,
     /// Whether to check every TLB hit, to verify the invariants at the end, and to check that no frame leaked.
     pub check: bool,
     /// Called every few milliseconds; `true` ends the workload.
@@ -24,12 +29,29 @@ pub struct Options<'a> {
     pub started: &'a dyn Fn(&'static [PerCpu]),
 }
 
+/// A swap device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// Compressed memory.
+    Compressed {
+        /// How many pages it has room for.
+        slots: u64,
+    },
+    /// Memory without compression.
+    Ram {
+        /// How many pages it has room for.
+        slots: u64,
+    },
+}
+
 impl Default for Options<'_> {
     fn default() -> Self {
         Self {
             cpus: 2,
             memory: 1 << 30,
+            swap: None,
             policy: Policy::default(),
+            guests: GuestOptions::default(),
             check: false,
             stop: &|| false,
             record: Mask::NONE,
@@ -60,6 +82,8 @@ pub enum Error {
     Machine(io::Error),
     /// The machine's memory does not suffice for an address space.
     NoMemory,
+    /// The machine's memory does not suffice for its swap.
+    NoSwap,
     /// With [`Options::check`]: an invariant is violated.
     Violation(String),
 }
@@ -76,6 +100,7 @@ impl fmt::Display for Error {
             }
             Error::Machine(error) => write!(f, "cannot make such a soft machine: {error}"),
             Error::NoMemory => f.write_str("the soft machine's memory holds no address space"),
+            Error::NoSwap => f.write_str("the soft machine's memory is too small for its swap"),
             Error::Violation(what) => write!(f, "an invariant is broken: {what}"),
         }
     }

@@ -1,14 +1,17 @@
 //! The run of one workload, from the machine's start to the report.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use faultless_frames::NoMemory;
 use faultless_soft::{Soft, SoftCpu, SoftMemory};
 use faultless_trace::Counter;
 
 use crate::Workload;
 use crate::report::{Error, Options, Report};
+use crate::swap::Device;
 use crate::system::{End, Process, console};
 
 /// Runs a workload with arguments on a machine of its own. Its output goes to `stdout` and
@@ -39,12 +42,15 @@ fn start(
 ) -> Result<Report, Error> {
     let memory = start_machine(options).map_err(Error::Machine)?;
     (options.started)(memory.cpus());
-    let before = options.check.then(|| available(memory));
+    let swap = options.swap.map(|swap| Device::begin(memory, swap));
+    let swap = swap.transpose().map_err(|NoMemory| Error::NoSwap)?;
+    let frames = || available(memory) + swap.as_ref().map_or(0, Device::frames);
+    let before = options.check.then(frames);
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, options.policy));
     let space = space.map_err(|_| Error::NoMemory)?;
 
     let (sender, receiver) = console::channel();
-    let process = Process::new(workload.name, space, options.cpus, sender);
+    let process = Process::new(workload.name, space, options, sender);
     let started = Instant::now();
     thread::scope(|scope| {
         let main = || process.run_main(|thread| (workload.main)(thread, arguments));
@@ -57,6 +63,9 @@ fn start(
     let total = |&counter: &Counter| (counter.name(), memory.total(counter));
     let counters = Counter::ALL.iter().map(total).collect();
     let (end, space) = process.into_parts();
+    let space = Arc::into_inner(space).ok_or_else(|| {
+        Error::Violation("a guest was left behind, and uses the address space".to_owned())
+    })?;
     let verified = SoftCpu::attend(memory, 0, || {
         let verified = if options.check {
             space.verify().map(|_| ())
@@ -68,7 +77,7 @@ fn start(
     });
     verified.map_err(|violation| Error::Violation(violation.to_string()))?;
     if let Some(before) = before {
-        check_frames(before, available(memory))?;
+        check_frames(before, frames())?;
     }
     let (end, at) = end.unwrap_or((End::Stopped, Instant::now()));
     Ok(Report {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use faultless_tests::budget::Budget;
-use faultless_workloads::{Error, NAMES, Options, Policy, Report, run};
+use faultless_workloads::{Error, NAMES, Options, Policy, Report, Swap, run};
 
 /// A run, and what it printed.
 struct Run {
@@ -113,6 +113,62 @@ fn ebizzy_copies_and_searches_however_it_is_asked_to() {
     for (program, &policy) in options.iter().zip(Policy::ALL.iter().cycle()) {
         let run = good(&format!("ebizzy -t 2 {program}"), policy, 2);
         assert!(number(&run.stdout, " records/s") > 0, "{program}");
+    }
+}
+
+/// The write after a page has come back costs no fault, no copy and no flush: everything that is counted is the first
+/// write to each page, and the read after each page-out.
+#[test]
+fn forceswap_writes_without_a_fault() {
+    let (rounds, pages) = (20, 100);
+    let both = [Swap::Compressed { slots: 1024 }, Swap::Ram { slots: 1024 }];
+    for (&policy, swap) in Policy::ALL.iter().cycle().zip(both.iter().cycle()).take(6) {
+        for (cpus, threads) in [(1, 1), (2, 2), (4, 4), (2, 5)] {
+            let options = Options {
+                swap: Some(*swap),
+                ..checked(policy, cpus)
+            };
+            let program = format!("forceswap {threads} {rounds} {pages}");
+            let run = try_run(&program, &options)
+                .unwrap_or_else(|error| panic!("{program} under {policy}: {error}"));
+            assert_eq!((run.report.exit, run.stderr.as_str()), (Some(0), ""));
+            assert!(run.stdout.starts_with("time: "), "{}", run.stdout);
+            let paged = format!("\npaged: {0} of {0}\n", rounds * pages);
+            assert!(run.stdout.contains(&paged), "{}", run.stdout);
+            let came_back = (rounds + 1) * pages;
+            for (name, count) in [
+                ("faults", pages + came_back),
+                ("pgmajfault", came_back),
+                ("pswpin", came_back),
+                ("pswpout", came_back),
+                ("pgcopy", 0),
+                ("nr_tlb_remote_flush", 0),
+            ] {
+                assert_eq!(counter(&run, name), count, "{name}: {program}, {cpus} CPUs");
+            }
+        }
+    }
+}
+
+#[test]
+fn forceswap_needs_swap_and_three_numbers() {
+    let run = |program: &str, swap| {
+        let options = Options {
+            swap,
+            ..checked(Policy::Speculative, 2)
+        };
+        try_run(program, &options).unwrap_or_else(|error| panic!("{program}: {error}"))
+    };
+    let small = Some(Swap::Ram { slots: 16 });
+    for (program, swap, words) in [
+        ("forceswap 1 2 3", None, "has no swap"),
+        ("forceswap 1 2 200", small, "pages were paged out"),
+        ("forceswap 1 2", None, "three arguments"),
+        ("forceswap 1 0 3", None, "NOPS: not a number"),
+    ] {
+        let run = run(program, swap);
+        assert_eq!(run.report.exit, Some(1), "{program}");
+        assert!(run.stderr.contains(words), "{program}: {}", run.stderr);
     }
 }
 

@@ -53,7 +53,12 @@ impl Layout {
         self.state().join("linux")
     }
 
-    /// The source of that program.
+    /// The folder of Linux's own tests, and of their source.
+    pub fn linux_tests(&self) -> PathBuf {
+        self.state().join("linux-tests")
+    }
+
+    /// The source of the program that fetched kernels start first.
     pub fn linux_init_source(&self) -> PathBuf {
         self.at("workloads/linux/init.c")
     }

@@ -24,7 +24,7 @@ pub struct Resources {
     pub memory: Size,
 
     /// Give the machine swap of this size, in compressed memory: bytes before compression, or with K, M or G;
-    /// 'SIZE:ram': in memory without compression; 'SIZE:disk': on a disk, a file of the host
+    /// 'SIZE:ram': in memory without compression; 'SIZE:disk': on a disk, a file of the host (kernel only)
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
 
@@ -102,6 +102,11 @@ pub struct MachineArguments {
     /// What executes the kernel's instructions [default: tcg]
     #[arg(long, value_enum)]
     pub accel: Option<Accel>,
+
+    /// Let the machine's clock count instructions, one a nanosecond, so that the program's own times are instructions; with
+    /// one CPU
+    #[arg(long, conflicts_with_all = ["cpus", "accel", "machine"])]
+    pub icount: bool,
 
     /// List the system calls that the program made and the kernel does not know
     #[arg(long)]

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 
 use anyhow::{Result, ensure};
-use faultless_mm::{Access, Outcome, PAGE_SIZE, Policy, flags};
+use faultless_mm::{Access, Outcome, PAGE_SIZE, Policy, SlotCache, advice, flags};
 use faultless_soft::{Options, Soft, SoftCpu, SoftSpace};
+use faultless_swap::{Compressed, Scratch};
 use faultless_sync::record::{self, Writes};
 
 use super::Samples;
@@ -21,6 +22,8 @@ const PAGES: u64 = 512;
 const FAULTS: u64 = 192;
 /// Entries that share a line with a page's own entry.
 const NEIGHBOURS: u64 = 8;
+/// Slots of a cluster.
+const CLUSTER: u64 = 256;
 
 /// The lines that one fault, or one round, wrote.
 struct Fault {
@@ -58,9 +61,14 @@ pub fn take(amortised: bool) -> Result<Samples> {
             .join()
             .map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
     })?;
+    compare(&first, &second, amortised)
+}
+
+/// Counts the lines that both faults of a pair wrote, for pairs more than 8 pages apart.
+fn compare(first: &[Fault], second: &[Fault], amortised: bool) -> Result<Samples> {
     let mut worst = 0;
     let (mut shared, mut pairs) = (0, 0);
-    for a in &first {
+    for a in first {
         for b in second
             .iter()
             .filter(|b| a.page.abs_diff(b.page) > NEIGHBOURS)
@@ -77,6 +85,45 @@ pub fn take(amortised: bool) -> Result<Samples> {
     } else {
         worst as f64
     }])
+}
+
+/// The same for two swap-ins, with slots from different clusters. One CPU has paged all pages out, as the thread does
+/// that reclaims in the background; nothing owns the clusters any more. The device is compressed memory;
+/// all pages are of one size class.
+pub fn take_swap_ins(amortised: bool) -> Result<Samples> {
+    let options = Options {
+        cpus: 2,
+        memory: 64 << 20,
+        ..Options::default()
+    };
+    let memory = Soft::start(options)?;
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
+    let caches: Vec<_> = (0..2).map(|_| SlotCache::default()).collect();
+    let scratch: Vec<_> = (0..2).map(|_| Scratch::default()).collect();
+    let size = 3 * CLUSTER * PAGE_SIZE;
+    SoftCpu::run(&space, 0, |cpu| -> Result<()> {
+        let device = Compressed::new(memory.machine(), scratch.leak(), 4096)?;
+        memory.swap_on(Box::leak(Box::new(device)), caches.leak(), None)?;
+        let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+        space.mmap(BASE, size, 3, flags)?;
+        for page in 0..3 * CLUSTER {
+            let stored = cpu.store(BASE + page * PAGE_SIZE, page + 1);
+            ensure!(stored.is_ok(), "a store failed");
+        }
+        space.madvise(BASE, size, advice::PAGEOUT)?;
+        let used = memory.swap_usage().1;
+        ensure!(used == 3 * CLUSTER, "only {used} pages were paged out");
+        Ok(())
+    })?;
+    // Slots are allocated in order, so that the pages of each CPU are a cluster.
+    let first = SoftCpu::run(&space, 0, |_| faults(&space, 0))?;
+    let second = std::thread::scope(|scope| {
+        scope
+            .spawn(|| SoftCpu::run(&space, 1, |_| faults(&space, CLUSTER)))
+            .join()
+            .map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
+    })?;
+    compare(&first, &second, amortised)
 }
 
 /// Lines that both wrote: both as part of every fault, or at least one of them as part of a batch.

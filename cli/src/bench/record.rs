@@ -30,9 +30,21 @@ pub fn shared_lines_disjoint_mmap() -> Result<Samples> {
     take("shared_lines_disjoint_mmap")
 }
 
+/// Lines that two swap-ins far apart both write, from compressed memory, with slots from different clusters.
+pub fn shared_lines_swap_in() -> Result<Samples> {
+    take("shared_lines_swap_in")
+}
+
+/// The same, for work done in batches.
+pub fn shared_lines_swap_in_amortised() -> Result<Samples> {
+    take("shared_lines_swap_in_amortised")
+}
+
 #[cfg(record)]
 fn take(name: &str) -> Result<Samples> {
     match name {
+        "shared_lines_swap_in" => super::lines::take_swap_ins(false),
+        "shared_lines_swap_in_amortised" => super::lines::take_swap_ins(true),
         "shared_lines_disjoint_mmap" => super::lines::take_mappings(),
         _ => super::lines::take(name == "shared_lines_amortised"),
     }

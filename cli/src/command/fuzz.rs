@@ -233,7 +233,11 @@ fn needs(systems: &[SystemName]) -> Vec<Need> {
         needs.push(Need::Kernel);
     }
     if systems.contains(&SystemName::Linux) {
-        needs.extend([Need::LinuxInit, Need::Linux(Series::V6_12)]);
+        needs.extend([
+            Need::LinuxInit,
+            Need::Linux(Series::V6_12),
+            Need::LinuxModules(Series::V6_12),
+        ]);
     }
     needs
 }

@@ -19,9 +19,6 @@ pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     if on.machine == Some(MachineKind::Soft) && !on.given.is_nothing() {
         bail!("--file, --root and --env are for the kernel: the soft machine has no files");
     }
-    if on.machine == Some(MachineKind::Soft) && on.resources.swap.is_some() {
-        bail!("--swap is for the kernel: no workload of the soft machine needs swap");
-    }
     if on.machine == Some(MachineKind::Soft) && on.verify {
         bail!("--verify is for the kernel: the soft machine always verifies its address space");
     }
@@ -49,7 +46,7 @@ pub fn request(
     Request {
         program: program.to_vec(),
         policy,
-        cpus: on.resources.cpus,
+        cpus: if on.icount { 1 } else { on.resources.cpus },
         memory: on.resources.memory,
         swap: on.resources.swap,
         kvm: on.resources.kvm.clone(),
@@ -57,7 +54,7 @@ pub fn request(
         timeout: on.resources.timeout,
         list_unknown: on.list_unknown,
         verify: on.verify,
-        count_instructions: false,
+        count_instructions: on.icount,
         stdout,
         files: on.given.files(true),
     }

@@ -48,6 +48,7 @@ impl Campaign {
             against: oracle.name(),
             operations: 0,
             seconds: 0.0,
+            swapped_in: [None; 2],
             differences: 0,
             left_out: BTreeMap::new(),
         };
@@ -91,6 +92,9 @@ impl Campaign {
                 return Ok(());
             }
             self.sides[number].operations += operations;
+        }
+        for (figures, side) in self.sides.iter_mut().zip(&self.others) {
+            figures.swapped_in = [side.swapped_in(), self.oracle.swapped_in()];
         }
         self.programs += programs.len() as u64;
         self.operations += operations;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use faultless_fuzz::executor::Mode;
+use faultless_fuzz::executor::{Mode, SWAPPED_IN};
 use faultless_fuzz::side::{Side, Stopped, read_digests, read_records};
 use faultless_fuzz::{Program, Record, encode_all};
 
@@ -18,9 +18,15 @@ use crate::machine::{Accel, Added, End, Files, Policy, Request};
 use crate::paths;
 use crate::show::{Kept, Sink};
 use crate::size::Size;
+use crate::swap::{Swap, SwapDevice};
 
 /// Memory of the machine.
 const MEMORY: Size = Size::mebi(1024);
+/// Its swap: more than the programs' pages.
+const SWAP: Swap = Swap {
+    size: Size::mebi(256),
+    device: SwapDevice::Zram,
+};
 /// How long one boot may take. A host that is busy with other things can be very slow.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Programs for which another boot pays off.
@@ -38,6 +44,8 @@ pub struct GuestSide {
     peer: Option<Peer>,
     cpus: u32,
     policy: usize,
+    /// Pages that came back from the swap device.
+    swapped_in: u64,
     /// The outputs of parallel boots.
     outputs: Vec<&'static Kept>,
     folder: tempfile::TempDir,
@@ -65,6 +73,7 @@ impl GuestSide {
             peer,
             cpus,
             policy: 0,
+            swapped_in: 0,
             // Leaked: they are needed as long as this command runs.
             outputs: (0..boots(cpus))
                 .map(|_| &*Box::leak(Box::default()))
@@ -88,11 +97,16 @@ impl GuestSide {
 
     fn request(&mut self, programs: PathBuf, mode: Mode, output: &'static Kept) -> Request {
         Request {
-            program: vec![paths::executor().into(), FILE.into(), mode.name().into()],
+            program: vec![
+                paths::executor().into(),
+                FILE.into(),
+                mode.name().into(),
+                "swap".into(),
+            ],
             policy: self.next_policy(),
             cpus: self.cpus,
             memory: MEMORY,
-            swap: None,
+            swap: Some(SWAP),
             kvm: None,
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),
@@ -138,7 +152,10 @@ impl GuestSide {
 
     fn boot_once(&self, boot: &Boot<'_>) -> Result<(Booted, String)> {
         let system = match &self.peer {
-            Some(peer) => peer.system(false)?,
+            Some(peer) => System {
+                modules: peer.modules(boot.request.swap, false)?,
+                ..peer.system(false)?
+            },
             None => System {
                 stderr: Sink::Nowhere,
                 ..System::ours()?
@@ -206,6 +223,11 @@ impl GuestSide {
         for (boot, ended) in boots.iter().zip(ended) {
             let ended = ended.map_err(|_| stopped("a thread of this command failed".to_owned()));
             let (text, why) = ended?.map_err(|error| stopped(format!("{error:#}")))?;
+            let mut counts = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(SWAPPED_IN));
+            let count = counts.next_back().and_then(|count| count.parse().ok());
+            self.swapped_in += count.unwrap_or(0u64);
             let part = read(&text, boot.programs.len(), &why);
             all.extend(part.map_err(|stopped| Stopped {
                 after: boot.number + stopped.after,
@@ -225,6 +247,10 @@ fn boots(cpus: u32) -> usize {
 impl Side for GuestSide {
     fn name(&self) -> &'static str {
         self.peer.as_ref().map_or("faultless", Peer::name)
+    }
+
+    fn swapped_in(&self) -> Option<u64> {
+        Some(self.swapped_in)
     }
 
     fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped> {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use faultless_mm::PerCpu;
+use faultless_mm::{PAGE_SIZE, PerCpu};
 use faultless_trace::{Event, Latency, Mask, Measure};
 use faultless_workloads::{NAMES, Options, Report};
 
@@ -16,10 +16,12 @@ use super::{End, Machine, Outcome, Request};
 use crate::counters::Counters;
 use crate::figure::FigureFinder;
 use crate::interrupt;
+use crate::kvm::Kvm;
 use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
+use crate::swap::{Swap, SwapDevice};
 
 /// The least and the most memory of the machine.
 const MEMORY: (Size, Size) = (Size::mebi(16), Size::mebi(64 << 10));
@@ -33,6 +35,7 @@ impl Machine for Soft {
     fn check(&self, request: &Request) -> Result<Vec<Need>> {
         super::check_size(request, MOST_CPUS, MEMORY)?;
         words(request)?;
+        request.swap.map(swap).transpose()?;
         Ok(Vec::new())
     }
 
@@ -54,7 +57,9 @@ impl Machine for Soft {
         let options = Options {
             cpus: request.cpus as usize,
             memory: request.memory.0,
+            swap: request.swap.map(swap).transpose()?,
             policy: request.policy.name().parse().map_err(anyhow::Error::msg)?,
+            guests: request.kvm.as_ref().map(Kvm::of_soft).unwrap_or_default(),
             check: false,
             stop: &stop,
             record: watch.record,
@@ -102,6 +107,16 @@ fn latencies(cpus: &[PerCpu]) -> Latencies {
         }
         (measure, sum)
     }))
+}
+
+/// The machine's swap.
+fn swap(swap: Swap) -> Result<faultless_workloads::Swap> {
+    let slots = swap.size.0 / PAGE_SIZE;
+    match swap.device {
+        SwapDevice::Zram => Ok(faultless_workloads::Swap::Compressed { slots }),
+        SwapDevice::Ram => Ok(faultless_workloads::Swap::Ram { slots }),
+        SwapDevice::Disk => bail!("--swap {swap}: the soft machine has no disk"),
+    }
 }
 
 /// Why the command stopped a workload.

@@ -33,6 +33,8 @@ pub struct FuzzSide {
     pub operations: u64,
     /// How long its share took, while the other systems ran, too.
     pub seconds: f64,
+    /// Pages that came back from its swap device, and from that of Linux, where they are counted.
+    pub swapped_in: [Option<u64>; 2],
     /// Programs that differed.
     pub differences: u64,
     /// Operations that were left out, by the row of the table that says why.

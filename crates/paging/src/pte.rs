@@ -54,11 +54,18 @@ impl SwapEntry {
 
 impl Format {
     /// Returns the kind of an entry at `level`, where 0 is the lowest.
-    #[inline]
+    #[inline(always)]
     pub const fn decode(&self, value: u64, level: usize) -> Pte {
-        if value == 0 {
-            Pte::Empty
-        } else if self.is_claimed(value) {
+        // Apart, because most faults find an empty entry.
+        match value {
+            0 => Pte::Empty,
+            _ => self.decode_used(value, level),
+        }
+    }
+
+    #[inline]
+    const fn decode_used(&self, value: u64, level: usize) -> Pte {
+        if self.is_claimed(value) {
             Pte::Claimed
         } else if self.is_present(value) {
             if level == 0 {

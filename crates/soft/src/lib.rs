@@ -30,6 +30,7 @@
 //! * `tlb`: a CPU's cached translations.
 //! * [`SoftVcpu`]: a CPU that runs a guest.
 //! * `shootdown`: flush requests from other CPUs.
+//! * `swap`: the machine under a swap device of `faultless-swap`.
 //!
 //! With [`Options::check`], every TLB hit is checked against the tables (invariant 5): a translation that the
 //! tables no longer contain is a bug.
@@ -41,6 +42,7 @@ mod host;
 mod machine;
 mod pause;
 mod shootdown;
+mod swap;
 mod tlb;
 mod vcpu;
 

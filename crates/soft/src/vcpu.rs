@@ -13,6 +13,9 @@ use crate::cpu::SoftCpu;
 use crate::machine::{Soft, SoftSpace};
 use crate::shootdown::publish;
 
+/// The end of the guest-physical addresses that four levels of tables reach.
+const LIMIT: u64 = 1 << 48;
+
 /// A guest of a soft machine.
 pub type SoftGuest = Guest<Soft, std::sync::Arc<SoftSpace>>;
 
@@ -141,8 +144,9 @@ impl<'a> SoftVcpu<'a> {
         let page = Page::containing(address);
         // SAFETY: a table is freed only after a flush of the guest, which waits for this access section.
         let walked = unsafe { walk::<Npt, Soft>(machine, self.guest.root(), page) };
+        let is_inside = address < LIMIT;
         let result = match walked {
-            Walk::Leaf { entry, value, .. } if uses(entry, value, access) => {
+            Walk::Leaf { entry, value, .. } if is_inside && uses(entry, value, access) => {
                 let frame = machine.pointer(Npt::FORMAT.frame(value)).as_ptr();
                 let offset = (address % PAGE_SIZE) as usize;
                 // SAFETY: inside a frame of the arena, aligned; guests access it atomically.

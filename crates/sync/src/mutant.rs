@@ -173,6 +173,8 @@ pub enum Mutant {
     UnregisteredBesideClaims,
     /// Write protection puts no marker into an entry that another CPU has emptied meanwhile.
     EmptiedLeftUnmarked,
+    /// The last object in use of a group of compressed pages is given back without the lock.
+    LastObjectGivenBack,
     /// A CPU gives up a cluster of swap slots without a second look at its free slots.
     ClusterGivenUpBlindly,
     /// A guest publishes a page without a second look at the host's entry.
@@ -185,6 +187,14 @@ pub enum Mutant {
     LogClearedWithoutFlush,
     /// What is zapped in a guest is not put into its dirty log.
     ZappedNotLogged,
+    /// The host does not flush a guest from which another operation has taken a page away.
+    OthersNotFlushed,
+    /// A mark of a dirty log moves from an entry to a bit without a claim of the entry.
+    MarkMovedWithoutClaim,
+    /// It moves to the log of slots that have been replaced.
+    MarkMovedToOldLog,
+    /// The host does not look at the entries of a slot that leaves.
+    LeavingNotFollowed,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -12,7 +12,7 @@
 //!
 //! *Writes*: the entry.
 //!
-//! *Models*: loom `age.rs`.
+//! *Models*: shuttle `any.rs`.
 
 use faultless_paging::{Page, Pages};
 

@@ -2,10 +2,11 @@
 //!
 //! | field | writer | when |
 //! | --- | --- | --- |
-//! | `slots` | a change of the slots | see [`crate::slots`] |
+//! | `slots`, `leaving` | a change of the slots | see [`crate::slots`] |
 //! | `changes` | a change of the slots; the dirty log, for reading | |
 //! | `hook` | another guest of the same space | comes or goes |
 //! | `lock` | faults that map, zaps, the dirty log | with the legacy MMU |
+//! | `unflushed` | what takes pages away | see [`crate::flush`] |
 //!
 //! With the TDP MMU, a fault writes none of them, and no other part of this frame.
 
@@ -82,15 +83,19 @@ pub struct Guest<M: GuestMachine, S: HostSpace<M>> {
     /// The frame that holds this.
     frame: Frame,
     pub(crate) root: Frame,
-    tag: u64,
+    pub(crate) tag: u64,
     pub(crate) options: Options,
     /// The frame of the present snapshot ([`crate::slots`]).
     pub(crate) slots: AtomicU64,
+    /// The frame of a slot that has left the snapshot, while its pages are zapped; or 0.
+    pub(crate) leaving: AtomicU64,
     hook: GuestHook<M>,
     /// Held to change the slots, or to keep them.
     pub(crate) changes: Padded<RwLock>,
     /// The lock of the legacy MMU ([`crate::mmu::legacy`]).
     pub(crate) lock: Padded<SpinLock<()>>,
+    /// Operations that have taken pages away and may not have flushed them ([`crate::flush`]).
+    pub(crate) unflushed: Padded<AtomicU64>,
 }
 
 /// A guest that the caller owns. Only [`OwnedGuest::destroy`] frees it: if this is dropped, its frames are lost.
@@ -141,6 +146,7 @@ impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
             tag,
             options,
             slots: AtomicU64::new(slots.0),
+            leaving: AtomicU64::new(0),
             hook: GuestHook::new(
                 GuestCalls {
                     changed: changed::<M, S>,
@@ -150,6 +156,7 @@ impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
             ),
             changes: Padded(RwLock::new()),
             lock: Padded(SpinLock::new(())),
+            unflushed: Padded(AtomicU64::new(0)),
         };
         // SAFETY: a frame that only this function uses, large enough and aligned.
         unsafe { guest.write(content) };
@@ -215,11 +222,6 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Returns the root of the second-level tables.
     pub fn root(&self) -> Frame {
         self.root
-    }
-
-    /// Flushes what vCPUs have cached of entries that were changed.
-    pub(crate) fn flush(&self) {
-        self.machine().flush_guest(self.tag);
     }
 
     /// Returns the host's address of a guest-physical address, if a slot has it.

@@ -21,11 +21,16 @@
 //! 4. On a nested page fault, call [`Guest::fault_of_vcpu`] and act on the [`GuestOutcome`]: enter the guest again, emulate the access to
 //!    a device, or report an error.
 //! 5. For dirty logging, set [`SlotFlags::LOG_DIRTY_PAGES`], then [`Guest::get_dirty_log`] and [`Guest::clear_dirty_log`].
+//!    What your own device models write, they mark with [`Guest::mark_dirty`].
 //! 6. Call [`OwnedGuest::destroy`] when no vCPU runs any more, before the space ends.
+//!
+//! `examples/vmm` is a whole virtual machine monitor in 300 lines: a guest's memory with the traits of rust-vmm's `vm-memory`,
+//! dirty bitmap included, and a migration that copies dirty pages while a vCPU writes.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod age;
 mod fault;
+mod flush;
 mod format;
 mod guest;
 mod host;

@@ -98,6 +98,19 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         }
     }
 
+    /// Returns an entry's value when it is not claimed; waits for claims.
+    #[inline]
+    pub(crate) fn settled(&self, entry: &Entry) -> Value {
+        let mut backoff = Backoff::new();
+        loop {
+            let value = entry.load();
+            if !Self::FORMAT.is_claimed(value) {
+                return value;
+            }
+            backoff.turn(self.machine());
+        }
+    }
+
     /// Changes an entry with a page, and waits for a claim. `change` returns the new value, or `None` to leave it. Returns the
     /// value that was replaced.
     #[inline]

@@ -1,7 +1,7 @@
 //! Zaps the pages of a slot that is no longer used, and frees its tables.
 //!
-//! The pages are zapped in batches, between which other threads run. All of them are flushed at once: the host keeps the
-//! frames meanwhile, and faults no longer find the slot.
+//! The pages are zapped in batches, between which other threads run. All of them are flushed at once, and faults no longer find
+//! the slot. The host may give up a page before that: it flushes then ([`crate::flush`]).
 //!
 //! *Writes*: entries.
 //!
@@ -10,7 +10,9 @@
 use faultless_paging::{ENTRIES, Gather, LEVELS, Pages, free};
 use faultless_sync::{cond_resched, fence_after_rmw};
 
+use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::log::bitmap;
 use crate::slots::slot::SlotBody;
 use crate::tables::InterruptsOff;
 
@@ -18,17 +20,24 @@ use crate::tables::InterruptsOff;
 const BATCH: u64 = 8 * ENTRIES as u64;
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
-    /// Zaps all pages of a slot, flushes, and frees tables that are empty.
-    pub(crate) fn zap(&self, slot: &SlotBody) {
+    /// Zaps all pages of a slot, flushes, and frees tables that are empty. With `keeps_log`, the log has what was written.
+    pub(crate) fn zap(&self, slot: &SlotBody, keeps_log: bool) {
         let pages = slot.pages;
         let mut at = pages.start;
-        let mut has_zapped = false;
+        let mut lowering = self.lowering();
         while at < pages.end {
             let part = Pages::new(at, pages.end.min((at | (BATCH - 1)) + 1));
             let lock = self.mmu_lock();
             let section = self.memory.enter();
             self.for_each(slot, part, &mut |entry, page| {
-                has_zapped |= self.change(entry, |_| Some(0)).is_some();
+                self.change(entry, |value| {
+                    lowering.will_change();
+                    // Nothing reads or clears the log while slots change.
+                    if keeps_log && M::SecondLevel::is_written(value) {
+                        bitmap::set(self.machine(), slot, page - pages.start);
+                    }
+                    Some(0)
+                });
                 self.unmapped(slot, page);
             });
             drop(section);
@@ -36,9 +45,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             at = self.next_table(part.end, pages.end);
             cond_resched(self.machine());
         }
-        if has_zapped {
-            self.flush();
-        }
+        lowering.finish();
         self.free_tables(pages);
     }
 

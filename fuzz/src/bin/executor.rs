@@ -1,4 +1,4 @@
-//! `faultless-executor FILE digest|detail`: runs programs of memory operations on the kernel below
+//! `faultless-executor FILE digest|detail [swap]`: runs programs of memory operations on the kernel below
 //! it. See `faultless_fuzz::executor`.
 //!
 //! Allocates from a static array only, so that only the programs map memory.
@@ -46,15 +46,20 @@ unsafe impl GlobalAlloc for Bump {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let (Some(file), mode) = (arguments.next(), arguments.next()) else {
-        return refuse("usage: faultless-executor FILE digest|detail");
+    let (Some(file), mode, swap) = (arguments.next(), arguments.next(), arguments.next()) else {
+        return refuse("usage: faultless-executor FILE digest|detail [swap]");
     };
     let mode = match mode.as_deref() {
         Some("digest") => Mode::Digest,
         Some("detail") => Mode::Detail,
         _ => return refuse("the second argument is 'digest' or 'detail'"),
     };
-    match run(&file, mode) {
+    let swaps = match swap.as_deref() {
+        None => false,
+        Some("swap") => true,
+        Some(_) => return refuse("the third argument is 'swap', or missing"),
+    };
+    match run(&file, mode, swaps) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => refuse(&error.to_string()),
     }

@@ -1,6 +1,6 @@
 //! Runs programs on the kernel below it.
 //!
-//! `faultless-executor FILE digest|detail`: FILE holds encoded programs. Each runs in a child
+//! `faultless-executor FILE digest|detail [swap]`: FILE holds encoded programs. Each runs in a child
 //! process, which starts with no mappings in the programs' part of the address space. The record of a
 //! program is text; for each program a line with its hash is printed, or the whole text.
 //!
@@ -18,6 +18,7 @@ mod output;
 mod probe;
 mod process;
 mod seal;
+mod swap;
 mod threads;
 mod turns;
 
@@ -28,7 +29,7 @@ use crate::memory::MOST_LOCKED;
 use crate::program::{MOST_OPS, Program};
 use input::Input;
 use output::Output;
-pub use output::hash_of;
+pub use output::{SWAPPED_IN, hash_of};
 
 /// What is printed for each program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +57,11 @@ const LIMITS: [(u32, u64); 3] = [
     (libc::RLIMIT_CORE, 0),
 ];
 
-/// Runs every program of a file, in order.
+/// Runs every program of a file, in order. With `swaps` programs may end the use of the system's swap device.
 ///
 /// # Errors
 /// When the file cannot be read, or processes or pipes cannot be made.
-pub fn run(file: &str, mode: Mode) -> io::Result<()> {
+pub fn run(file: &str, mode: Mode, swaps: bool) -> io::Result<()> {
     let mut input = Input::open(file)?;
     let mut output = Output::new(mode);
     probe::install();
@@ -70,10 +71,16 @@ pub fn run(file: &str, mode: Mode) -> io::Result<()> {
         ops: Vec::with_capacity(MOST_OPS),
     };
     let heap = begin_heap();
+    let mut swapped_in = None;
+    if swaps {
+        swap::find()?;
+        swapped_in = swap::swapped_in();
+    }
     while input.next(&mut program)? {
         family::run(&program, heap, &mut output)?;
+        swap::begin_again()?;
     }
-    output.finish()
+    output.finish(swapped_in.and_then(|before| Some(swap::swapped_in()? - before)))
 }
 
 /// Sets up the same environment on every system.

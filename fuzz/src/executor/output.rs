@@ -7,6 +7,9 @@ use super::Mode;
 /// Hashes that are printed together. If the kernel dies, as many are lost.
 const TOGETHER: u32 = 64;
 
+/// Begins the line with the number of pages that came back from a swap device.
+pub const SWAPPED_IN: &str = "swapped in ";
+
 /// Standard output.
 pub struct Output {
     mode: Mode,
@@ -56,9 +59,12 @@ impl Output {
         }
     }
 
-    /// Ends the output.
-    pub fn finish(&mut self) -> io::Result<()> {
+    /// Ends the output. `swapped_in` is the number of pages that came back from a swap device, if that is known.
+    pub fn finish(&mut self, swapped_in: Option<u64>) -> io::Result<()> {
         self.flush()?;
+        if let Some(count) = swapped_in {
+            writeln!(io::stdout(), "{SWAPPED_IN}{count}")?;
+        }
         io::stdout().write_all(b"that is all\n")?;
         io::stdout().flush()
     }

@@ -5,7 +5,7 @@ use crate::kind::{Act, Arguments};
 use crate::memory::{Faults, Limited, Mapping, Memory, Signal};
 
 use super::files::Files;
-use super::{counted, dirty, limits, maps, probe};
+use super::{counted, dirty, limits, maps, probe, swap};
 
 /// The most pages of a `mincore` that fits into the thread's own buffer.
 const FEW: usize = 1024;
@@ -157,6 +157,10 @@ impl Memory for OnLinux {
 
     fn limit(&mut self, what: Limited, more: u64) -> Result<(), i32> {
         limits::set(what, more)
+    }
+
+    fn swap(&mut self, on: bool) -> Result<(), i32> {
+        swap::set(on)
     }
 
     fn brk(&mut self, address: u64) -> u64 {

@@ -5,9 +5,6 @@ use std::fmt::Write as _;
 use crate::kind::{ADDRESS, Act, Kind, Meaning, argument};
 use crate::op::show_signal;
 
-#[cfg(feature = "soft")]
-use crate::draw::Draw;
-
 pub static LOAD: Kind = Kind {
     name: "load",
     arguments: &[ADDRESS],
@@ -32,7 +29,7 @@ pub static STORE: Kind = Kind {
     weights: [8, 8, 6],
     stays: true,
     #[cfg(feature = "soft")]
-    draw: |draw| [draw.word(), value(draw), 0, 0, 0, 0],
+    draw: |draw| [draw.word(), draw.value(), 0, 0, 0, 0],
     act: Act::Own(|on, &[address, value, ..], line| {
         let _ = match on.store(address, value) {
             Ok(()) => write!(line, "stored"),
@@ -43,9 +40,3 @@ pub static STORE: Kind = Kind {
         };
     }),
 };
-
-/// A value that was not stored before.
-#[cfg(feature = "soft")]
-fn value(draw: &mut Draw) -> u64 {
-    1 + draw.below(u64::from(u32::MAX))
-}

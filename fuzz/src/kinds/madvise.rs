@@ -3,11 +3,17 @@
 use std::fmt::Write as _;
 
 use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, Shows, argument};
+use crate::op::Op;
 
 #[cfg(feature = "soft")]
 use crate::draw::Draw;
 
+const WILLNEED: u64 = 3;
 const DONTNEED: u64 = 4;
+const COLD: u64 = 20;
+const PAGEOUT: u64 = 21;
+/// `MADV_POPULATE_WRITE`.
+pub const POPULATE_WRITE: u64 = 23;
 const GUARD_INSTALL: u64 = 102;
 const GUARD_REMOVE: u64 = 103;
 #[cfg(feature = "soft")]
@@ -17,7 +23,7 @@ const ADVICE: &[(&str, u64)] = &[
     ("normal", 0),
     ("random", 1),
     ("sequential", 2),
-    ("willneed", 3),
+    ("willneed", WILLNEED),
     ("dontneed", DONTNEED),
     ("free", 8),
     ("remove", 9),
@@ -31,10 +37,10 @@ const ADVICE: &[(&str, u64)] = &[
     ("dodump", 17),
     ("wipeonfork", 18),
     ("keeponfork", 19),
-    ("cold", 20),
-    ("pageout", 21),
+    ("cold", COLD),
+    ("pageout", PAGEOUT),
     ("populate_read", 22),
-    ("populate_write", 23),
+    ("populate_write", POPULATE_WRITE),
     ("dontneed_locked", 24),
     ("collapse", 25),
     ("hwpoison", 100),
@@ -50,6 +56,11 @@ pub static MADVISE: Kind = Kind {
     stays: true,
     #[cfg(feature = "soft")]
     draw: |draw| {
+        if draw.pages_out() && draw.chance(2, 3) {
+            let (address, length) = draw.used_range();
+            let advice = draw.pick(&[(10, PAGEOUT), (2, WILLNEED), (1, COLD), (3, POPULATE_WRITE)]);
+            return [address, length, advice, 0, 0, 0];
+        }
         let (address, length) = draw.range_or_beyond();
         let advice = match length {
             // So long a range is compared for these only: others take too long.
@@ -78,8 +89,20 @@ pub static PROCESS_MADVISE: Kind = Kind {
     stays: false,
     #[cfg(feature = "soft")]
     draw: |draw| {
-        let (address, length) = draw.range();
-        let advice = draw.pick(&[(4, 3), (4, 20), (1, 25), (1, DONTNEED), (1, 0), (1, 1000)]);
+        let (address, length) = match draw.pages_out() {
+            true => draw.used_range(),
+            false => draw.range(),
+        };
+        let out = if draw.pages_out() { 8 } else { 0 };
+        let advice = draw.pick(&[
+            (4, WILLNEED),
+            (4, COLD),
+            (out, PAGEOUT),
+            (1, 25),
+            (1, DONTNEED),
+            (1, 0),
+            (1, 1000),
+        ]);
         [address, length, advice, 0, 0, 0]
     },
     act: Act::Own(|on, &[address, length, advice, ..], line| {
@@ -96,14 +119,21 @@ pub fn is_guard(kind: &Kind, advice: u64) -> bool {
     kind.name == "madvise" && matches!(advice, GUARD_INSTALL | GUARD_REMOVE)
 }
 
+/// Whether an operation pages memory out.
+pub fn pages_out(op: &Op) -> bool {
+    matches!(op.kind().name, "madvise" | "process_madvise") && op.arguments[2] == PAGEOUT
+}
+
 #[cfg(feature = "soft")]
 fn advice(draw: &mut Draw) -> u64 {
+    // What is paged out is freed at once: see the table of differences.
+    let (free, out) = if draw.pages_out() { (0, 4) } else { (3, 0) };
     draw.pick(&[
         (10, DONTNEED),
         (4, 22),
-        (4, 23),
+        (4, POPULATE_WRITE),
         (1, 0),
-        (1, 3),
+        (1, WILLNEED),
         (1, 1),
         (1, 2),
         (2, 10),
@@ -113,13 +143,14 @@ fn advice(draw: &mut Draw) -> u64 {
         (1, 16),
         (1, 17),
         (2, 24),
-        (3, 8),
+        (free, 8),
         (3, 9),
         (1, 12),
         (1, 13),
         (1, 14),
         (1, 15),
-        (1, 20),
+        (1, COLD),
+        (out, PAGEOUT),
         (1, 25),
         (2, GUARD_INSTALL),
         (1, GUARD_REMOVE),

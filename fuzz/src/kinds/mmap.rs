@@ -134,6 +134,8 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
 #[cfg(feature = "soft")]
 fn what(draw: &mut Draw) -> (u64, u64, u64) {
     let shared = u32::from(draw.may_share());
+    // What is paged out of a droppable mapping is discarded: see the table of differences.
+    let droppable = u32::from(!draw.pages_out());
     if draw.has_files() && draw.chance(2, 3) {
         let which = draw.pick(&[
             (20, SHARED),
@@ -158,7 +160,7 @@ fn what(draw: &mut Draw) -> (u64, u64, u64) {
         (40, PRIVATE),
         (12 * shared, SHARED),
         (shared, VALIDATE),
-        (4, DROPPABLE),
+        (4 * droppable, DROPPABLE),
         (1, 0),
     ]);
     (which | ANONYMOUS, NO_FILE, 0)

@@ -20,10 +20,12 @@ mod munmap;
 mod process_vm;
 mod seal;
 mod soft_dirty;
+mod swap;
 
 pub use limit::limited;
+pub use madvise::pages_out;
 #[cfg(feature = "soft")]
-pub use madvise::is_guard;
+pub use madvise::{POPULATE_WRITE, is_guard};
 
 use crate::kind::Kind;
 
@@ -56,6 +58,7 @@ pub static KINDS: &[&Kind] = &[
     &process_vm::WRITE,
     &soft_dirty::SOFT_DIRTY,
     &membarrier::MEMBARRIER,
+    &swap::SWAP,
     &fork::FORK,
     &fork::NOTHING,
 ];

@@ -243,6 +243,10 @@ impl Memory for OnSoft<'_, '_> {
         Ok(())
     }
 
+    fn swap(&mut self, on: bool) -> Result<(), i32> {
+        self.here.swap.set(on).map_err(|errno| errno.0)
+    }
+
     fn brk(&mut self, address: u64) -> u64 {
         self.here.cpu.space().brk(address)
     }

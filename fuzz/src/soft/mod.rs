@@ -4,11 +4,12 @@
 mod barriers;
 mod cpu;
 mod files;
+mod swap;
 
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use faultless_mm::{AddressSpace, Layout, Limits, OwnedSpace, Policy};
+use faultless_mm::{AddressSpace, Counter, Layout, Limits, OwnedSpace, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::Record;
@@ -22,6 +23,7 @@ use crate::schedule::{Turn, actor, turn};
 use barriers::Barriers;
 use cpu::OnSoft;
 use files::Files;
+use swap::{Device, Swap};
 
 /// The start of heaps on this machine.
 const HEAP: u64 = 0x5555_5580_0000;
@@ -33,6 +35,7 @@ const COMMIT: u64 = (1 << 30) / PAGE;
 /// A machine with all checks enabled.
 pub struct SoftMachine {
     memory: &'static SoftMemory,
+    swap: Swap,
 }
 
 impl SoftMachine {
@@ -47,9 +50,15 @@ impl SoftMachine {
             check: true,
             ..Options::default()
         };
-        Ok(SoftMachine {
-            memory: Soft::start(options)?,
-        })
+        let memory = Soft::start(options)?;
+        let swap = SoftCpu::attend(memory, 0, || Device::begin(memory));
+        let swap = swap.map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
+        Ok(SoftMachine { memory, swap })
+    }
+
+    /// The total of a counter over all programs.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.memory.total(counter)
     }
 
     /// Runs a program in new address spaces. Its record says so if they were not sound in the end,
@@ -66,6 +75,7 @@ impl SoftMachine {
         let family = Family {
             program,
             files,
+            swap: &self.swap,
             barriers: Default::default(),
             spaces: [const { OnceLock::new() }; MOST_PROCESSES],
             turns: Turns::default(),
@@ -105,11 +115,17 @@ impl SoftMachine {
                 space.destroy();
             }
             drop(family.files);
-            sound
+            self.swap
+                .begin_again()
+                .map_err(|error| error.to_string())
+                .and(sound)
         });
         let after = self.available();
         match sound {
             Err(why) => wrong(&why),
+            Ok(_) if self.swap.used() != 0 => {
+                wrong(&format!("{} pages left on the device", self.swap.used()))
+            }
             Ok(_) if after != before => wrong(&format!("{before} frames before, {after} after")),
             Ok(_) => Record { text, status: 0 },
         }
@@ -156,6 +172,7 @@ fn wrong(why: &str) -> Record {
 struct Family<'a> {
     program: &'a Program,
     files: Files,
+    swap: &'a Swap,
     barriers: [Barriers; MOST_PROCESSES],
     spaces: [OnceLock<SoftSpace>; MOST_PROCESSES],
     turns: Turns,
@@ -202,6 +219,7 @@ impl Family<'_> {
             let here = Here {
                 cpu,
                 files: &self.files,
+                swap: self.swap,
                 barriers: &self.barriers[usize::from(me.process)],
             };
             let mut on = OnSoft::new(here, self.program.scene, me.process != 0);
@@ -286,6 +304,8 @@ pub struct Here<'a, 's> {
     pub cpu: &'a SoftCpu<'s>,
     /// The files.
     pub files: &'a Files,
+    /// The swap device.
+    pub swap: &'a Swap,
     /// The process's registrations.
     pub barriers: &'a Barriers,
 }

@@ -9,13 +9,21 @@
 //! All guests use one address-space identifier, so a CPU also flushes when it enters another vCPU than last, or
 //! one that was elsewhere meanwhile.
 //!
+//! A change of the program's memory that has begun may still flush a VM that is gone. So what is flushed is used again for other
+//! VMs, and is never freed; a flush too many does no harm.
+//!
 //! *Writes*: this CPU's line, twice an entry; the VM's generation, by flushes.
 
+use alloc::alloc::{Layout, alloc};
+use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::state::State;
 use crate::arch::percpu::MAX_CPUS;
 use crate::arch::{apic, idt, percpu, tlb};
+use crate::errno::{ENOMEM, Errno};
+use crate::sync::SpinLock;
 
 /// A CPU's part; written by that CPU only.
 #[repr(align(128))]
@@ -42,18 +50,76 @@ static CPUS: [Here; MAX_CPUS] = [const {
 #[repr(align(64))]
 pub struct Flusher {
     generation: AtomicU64,
+    /// The generation in which the VM began.
+    first: AtomicU64,
+    /// While no VM has it: the next one like it, by its address, or 0.
+    next: AtomicU64,
+}
+
+/// The first of those that no VM has, by its address, or 0.
+static UNUSED: SpinLock<u64> = SpinLock::new(0);
+
+/// A flusher that a VM has.
+pub struct OwnedFlusher(&'static Flusher);
+
+impl OwnedFlusher {
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Self, Errno> {
+        let mut unused = UNUSED.lock();
+        let flusher = match *unused {
+            0 => Flusher::allocate()?,
+            first => at(first),
+        };
+        *unused = flusher.next.load(Ordering::Relaxed);
+        let generation = flusher.generation.load(Ordering::Relaxed);
+        flusher.first.store(generation, Ordering::Relaxed);
+        Ok(Self(flusher))
+    }
+}
+
+impl Deref for OwnedFlusher {
+    type Target = Flusher;
+
+    #[inline]
+    fn deref(&self) -> &Flusher {
+        self.0
+    }
+}
+
+impl Drop for OwnedFlusher {
+    fn drop(&mut self) {
+        let mut unused = UNUSED.lock();
+        self.0.next.store(*unused, Ordering::Relaxed);
+        *unused = self.0.tag();
+    }
+}
+
+/// The flusher with this tag.
+fn at(tag: u64) -> &'static Flusher {
+    // SAFETY: Flushers are never freed.
+    unsafe { &*core::ptr::with_exposed_provenance::<Flusher>(tag as usize) }
 }
 
 impl Flusher {
-    pub const fn new() -> Self {
-        Self {
-            generation: AtomicU64::new(1),
-        }
+    fn allocate() -> Result<&'static Self, Errno> {
+        // SAFETY: The size is not 0.
+        let place = unsafe { alloc(Layout::new::<Self>()) };
+        let place = NonNull::new(place.cast::<Self>()).ok_or(ENOMEM)?;
+        // SAFETY: Just allocated for this, and never freed.
+        Ok(unsafe {
+            place.write(Self {
+                generation: AtomicU64::new(1),
+                first: AtomicU64::new(1),
+                next: AtomicU64::new(0),
+            });
+            place.as_ref()
+        })
     }
 
-    /// How often it was flushed.
+    /// How often the VM was flushed.
     pub fn flushes(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed) - 1
+        self.generation.load(Ordering::Relaxed) - self.first.load(Ordering::Relaxed)
     }
 
     /// The tag of the VM's guest memory.
@@ -120,7 +186,5 @@ pub fn left() {
 
 /// Flushes the guest with this tag.
 pub fn flush(tag: u64) {
-    // SAFETY: A VM's flusher outlives its guest memory, for which alone this is called.
-    let flusher = unsafe { &*core::ptr::with_exposed_provenance::<Flusher>(tag as usize) };
-    flusher.flush();
+    at(tag).flush();
 }

@@ -132,6 +132,8 @@ fn enter(vm: &Vm, vcpu: &Vcpu, state: &mut State) {
     state.control().flush = 0;
     if flushes {
         state.control().flush = svm::flush_command();
+        // Another CPU keeps other parts of the block, or old ones.
+        state.control().clean = Clean::empty().bits();
         vcpu.stats.add(Stat::TlbFlush);
     }
     if state.interrupt.is_some() {

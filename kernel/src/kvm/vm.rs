@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linux_raw_sys::general as linux;
 
-use super::flush::Flusher;
+use super::flush::OwnedFlusher;
 use super::memory::GuestMemory;
 use super::uapi::{self, INITIALLY_SET, MANUAL_PROTECT};
 use super::vcpu::{Open, Vcpu};
@@ -23,12 +23,12 @@ use crate::process;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// A virtual machine. Its memory is dropped before the flusher, which the memory calls.
+/// A virtual machine.
 pub struct Vm {
     /// Unlike that of any other VM.
     pub number: u64,
     pub memory: GuestMemory,
-    pub flusher: Shared<Flusher>,
+    pub flusher: OwnedFlusher,
     vcpus: SpinLock<Vec<Shared<Vcpu>>>,
     /// Held while vCPUs or slots change.
     turn: Turn,
@@ -51,7 +51,7 @@ pub fn describe(handle: Handle, flags: u32) -> Answer {
 pub fn create() -> Answer {
     svm::prepare()?;
     let space = process::current().space().ok_or(ESRCH)?;
-    let flusher = Shared::new(Flusher::new())?;
+    let flusher = OwnedFlusher::new()?;
     let memory = GuestMemory::new(space, flusher.tag())?;
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let vm = Shared::new(Vm {

@@ -153,7 +153,12 @@ pub fn write(
             Fault::Mmio => return Err(Refused::NoMemory(physical)),
             _ => return Err(Refused::ByHost),
         }
-        uaccess::write_bytes(host, &from[done..done + part]).map_err(|_| Refused::ByHost)
+        uaccess::write_bytes(host, &from[done..done + part]).map_err(|_| Refused::ByHost)?;
+        // Once more: the log may have been read and cleared before the write.
+        match memory.prepare_write(physical) {
+            Fault::Resolved(_) | Fault::Mmio => Ok(()),
+            _ => Err(Refused::ByHost),
+        }
     })
 }
 

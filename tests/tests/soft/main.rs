@@ -90,4 +90,5 @@ mod guests {
     mod events;
     mod faults;
     mod reclaim;
+    mod stress;
 }

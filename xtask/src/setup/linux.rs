@@ -1,26 +1,15 @@
 //! Debian's kernels, to boot beside ours: fetched as packages and unpacked, never installed.
 //!
-//! apt-get fetches them with a configuration, lists and a cache of its own in `.faultless/linux/apt`. So
-//! the machine's are neither changed nor needed, and root is not either. Debian's signatures
-//! are checked as always. Only the mirror is the machine's; Debian's own is the default.
-//!
 //! An existing kernel is kept. To fetch a newer one, remove its folder. Modules fit one version only: those of an
 //! existing kernel are fetched with that version.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use super::{apt, find};
+use super::archive::{Archive, cannot_write};
 use crate::layout::Layout;
-use crate::progress;
 use crate::refusal::Refusal;
-
-/// The keys that sign Debian's archives.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// The mirror if the machine has none.
-const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// The modules to keep: those for swap and for guests. A series that lacks one does not need it.
 const MODULES: [&str; 10] = [
@@ -101,20 +90,25 @@ fn find_series(name: &str) -> Result<&'static Series, Refusal> {
     series.ok_or_else(|| Refusal::new(format!("no kernel of the series {name} is known")))
 }
 
+/// The archive of the suite that has a series, with a fresh list of its packages.
+fn archive(layout: &Layout, series: &Series) -> Result<Archive, Refusal> {
+    Archive::open(layout, series.name, series.suite)
+}
+
+/// Unpacks the source of a series into `folder`, which is created. It is that of the newest kernel.
+pub fn unpack_source(layout: &Layout, name: &str, folder: &Path) -> Result<(), Refusal> {
+    let archive = archive(layout, find_series(name)?)?;
+    archive.download(layout, &format!("linux-source-{name}"), None, folder)
+}
+
 /// Fetches the newest kernel with its modules; with a version, only the modules of that one.
 fn fetch(layout: &Layout, series: &Series, version: Option<&str>) -> Result<(), Refusal> {
-    for tool in ["apt-get", "apt-cache", "dpkg-deb"] {
-        if !find::program(tool) {
-            return Err(Refusal::new(format!("there is no {tool} here")));
-        }
-    }
-    let apt = Apt::prepare(layout, series)?;
-    apt.get("fetching Debian's list of kernels", &["update"], layout)?;
-    let package = apt.package(series.name, version)?;
+    let archive = archive(layout, series)?;
+    let package = newest(&archive, series.name, version)?;
     let folder = layout.linux().join(series.name);
     let part = layout.linux().join(format!("part-{}", std::process::id()));
-    let result = apt
-        .download(layout, &package, &part)
+    let result = archive
+        .download(layout, &package.name, Some(&package.version), &part)
         .and_then(|()| match version {
             None => place(&part, &folder, &package),
             Some(_) => place_modules(&part, &folder, &package),
@@ -124,100 +118,20 @@ fn fetch(layout: &Layout, series: &Series, version: Option<&str>) -> Result<(), 
     result
 }
 
-/// An apt configuration for one series.
-struct Apt {
-    folder: PathBuf,
-}
-
-impl Apt {
-    fn prepare(layout: &Layout, series: &Series) -> Result<Self, Refusal> {
-        let folder = layout.linux().join("apt").join(series.name);
-        let mirror = mirror();
-        let source = format!("deb [signed-by={KEYRING}] {mirror} {} main\n", series.suite);
-        for part in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(folder.join(part)).map_err(|error| cannot_write(&folder, &error))?;
-        }
-        let list = folder.join("sources.list");
-        fs::write(&list, source).map_err(|error| cannot_write(&list, &error))?;
-        Ok(Apt { folder })
-    }
-
-    /// An apt tool that uses this configuration.
-    fn tool(&self, name: &str) -> Command {
-        let mut command = Command::new(name);
-        for (option, part) in [
-            ("Dir::Etc::SourceList", "sources.list"),
-            ("Dir::State::Lists", "lists"),
-            ("Dir::Cache", "cache"),
-        ] {
-            command
-                .arg("-o")
-                .arg(format!("{option}={}", self.folder.join(part).display()));
-        }
-        for option in [
-            "Dir::Etc::SourceParts=-",
-            "APT::Architecture=amd64",
-            "APT::Architectures=amd64",
-            "APT::Sandbox::User=",
-            "Acquire::Languages=none",
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
-            "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false",
-            "Acquire::Retries=2",
-        ] {
-            command.args(["-o", option]);
-        }
-        command
-    }
-
-    fn get(&self, what: &str, arguments: &[&str], layout: &Layout) -> Result<(), Refusal> {
-        let mut command = self.tool("apt-get");
-        command.arg("--quiet").args(arguments);
-        self.run(what, &mut command, layout)
-    }
-
-    fn run(&self, what: &str, command: &mut Command, layout: &Layout) -> Result<(), Refusal> {
-        let log = layout.log("linux");
-        match progress::run_logged(what, command, &log) {
-            // apt-get update succeeds even if it fetched nothing; this message is the only sign.
-            Ok(status) if status.success() && !apt::said(&log, "W: Failed to fetch") => Ok(()),
-            Ok(_) => Err(Refusal::new(format!(
-                "{what} failed ({})",
-                apt::last_error(&log)
-            ))),
-            Err(error) => Err(Refusal::new(format!("{what} failed: {error}"))),
-        }
-    }
-
-    /// The newest kernel of a series for machines without hardware drivers, or that of a version.
-    fn package(&self, series: &str, version: Option<&str>) -> Result<Package, Refusal> {
-        let output = self.tool("apt-cache").arg("dumpavail").output();
-        let output = output.map_err(|error| Refusal::new(format!("apt-cache failed: {error}")))?;
-        let list = String::from_utf8_lossy(&output.stdout);
-        let found = packages(&list, series)
-            .filter(|package| version.is_none_or(|version| package.version == version))
-            .max_by_key(|package| numbers(&package.version));
-        found.ok_or_else(|| {
-            let version = version.map_or_else(String::new, |version| format!(" {version}"));
-            Refusal::new(format!(
-                "Debian has no linux-image-{series}…-cloud-amd64{version}"
-            ))
-        })
-    }
-
-    /// Fetches a package and unpacks it into `folder`, which is created.
-    fn download(&self, layout: &Layout, package: &Package, folder: &Path) -> Result<(), Refusal> {
-        fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
-        let mut fetch = self.tool("apt-get");
-        fetch.current_dir(folder).args(["--quiet", "download"]);
-        fetch.arg(format!("{}={}", package.name, package.version));
-        self.run(&format!("fetching {}", package.name), &mut fetch, layout)?;
-        let mut files = fs::read_dir(folder).map_err(|error| cannot_write(folder, &error))?;
-        let file = files.find_map(|entry| Some(entry.ok()?.path()));
-        let file = file.ok_or_else(|| Refusal::new("apt-get fetched nothing"))?;
-        let mut unpack = Command::new("dpkg-deb");
-        unpack.arg("--extract").arg(file).arg(folder.join("root"));
-        self.run(&format!("unpacking {}", package.name), &mut unpack, layout)
-    }
+/// The newest kernel of a series for machines without hardware drivers, or that of a version.
+fn newest(archive: &Archive, series: &str, version: Option<&str>) -> Result<Package, Refusal> {
+    let output = archive.tool("apt-cache").arg("dumpavail").output();
+    let output = output.map_err(|error| Refusal::new(format!("apt-cache failed: {error}")))?;
+    let list = String::from_utf8_lossy(&output.stdout);
+    let found = packages(&list, series)
+        .filter(|package| version.is_none_or(|version| package.version == version))
+        .max_by_key(|package| numbers(&package.version));
+    found.ok_or_else(|| {
+        let version = version.map_or_else(String::new, |version| format!(" {version}"));
+        Refusal::new(format!(
+            "Debian has no linux-image-{series}…-cloud-amd64{version}"
+        ))
+    })
 }
 
 /// A package, and its version.
@@ -299,36 +213,9 @@ fn keep_modules(part: &Path, release: &str, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The mirror from which the machine fetches Debian.
-fn mirror() -> String {
-    let uris = Command::new("apt-get")
-        .args(["--print-uris", "update"])
-        .output();
-    let text = uris.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    mirror_in(&text.unwrap_or_default()).unwrap_or_else(|| MIRROR.to_owned())
-}
-
-/// The first archive that belongs to Debian's own suite, in a list of what apt would fetch.
-fn mirror_in(uris: &str) -> Option<String> {
-    uris.lines().find_map(|line| {
-        let uri = line.strip_prefix('\'')?.split('\'').next()?;
-        ["bookworm", "stable"].iter().find_map(|suite| {
-            let archive = uri.strip_suffix(&format!("/dists/{suite}/InRelease"))?;
-            archive
-                .trim_end_matches('/')
-                .ends_with("/debian")
-                .then(|| archive.to_owned())
-        })
-    })
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Refusal {
-    Refusal::new(format!("cannot write {}: {error}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{mirror_in, numbers, packages};
+    use super::{numbers, packages};
 
     #[test]
     fn the_newest_kernel_of_a_series_is_found() {
@@ -352,16 +239,5 @@ mod tests {
             Some("linux-image-6.12.95+deb12-cloud-amd64")
         );
         assert_eq!(name("6.2"), None);
-    }
-
-    #[test]
-    fn the_mirror_is_that_of_the_machine() {
-        let uris = "'http://x.org/deb/dists/bookworm/InRelease' x 0\n\
-                    'http://m.org/debian-security/dists/bookworm-security/InRelease' x 0\n\
-                    'http://m.org/debian/dists/bookworm-updates/InRelease' x 0\n\
-                    'http://m.org/debian/dists/bookworm/InRelease' x 0\n\
-                    'http://n.org/debian/dists/bookworm/InRelease' x 0\n";
-        assert_eq!(mirror_in(uris).as_deref(), Some("http://m.org/debian"));
-        assert_eq!(mirror_in("W: nothing"), None);
     }
 }

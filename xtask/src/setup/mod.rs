@@ -4,11 +4,14 @@
 //! that cannot install them.
 
 mod apt;
+mod archive;
 pub mod bare_metal;
 mod find;
 pub mod linux;
+pub mod linux_tests;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::build;
@@ -19,15 +22,20 @@ use bare_metal::BareMetal;
 const TEXT: &str = "\
 Install and build everything that the other commands need.
 
-Usage: ./x setup
+Usage: ./x setup [linux-tests]
 
 Installs by apt-get, and only what is missing: qemu-system-x86; musl-tools; and, unless rustup has
 the target x86_64-unknown-none, Debian's rustc-web, cargo-web, rust-web-src and lld. Then builds
 the command, the kernel and the packaged workloads. (./x test also installs busybox-static,
 sqlite3 and stress-ng.)
 
-Example:
+Arguments:
+  linux-tests  Instead, build tests of Linux 6.12 itself, from the source that Debian packages (fetched, about 150 MB;
+               needs gcc, make and xz). Static programs: .faultless/linux-tests/mm and .faultless/linux-tests/kvm
+
+Examples:
   ./x setup
+  ./x setup linux-tests && ./x run -- .faultless/linux-tests/mm/uffd-unit-tests
 ";
 
 /// Something that must be installed on the machine.
@@ -45,6 +53,8 @@ pub enum Need {
     Sqlite,
     /// Debian's `stress-ng`.
     StressNg,
+    /// What builds Linux's own tests.
+    LinuxTests,
     /// `cargo fmt` and `cargo clippy`.
     Lints,
 }
@@ -56,6 +66,7 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
             print!("{TEXT}");
             return Ok(ExitCode::SUCCESS);
         }
+        Some("linux-tests") if arguments.len() == 1 => return linux_tests(layout),
         Some(other) => return Err(Refusal::new(format!("setup takes no argument '{other}'"))),
         None => {}
     }
@@ -64,6 +75,16 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
     build::kernel(layout)?;
     build::workloads(layout)?;
     eprintln!("x: everything is installed and built");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `./x setup linux-tests`.
+fn linux_tests(layout: &Layout) -> Result<ExitCode, Refusal> {
+    for family in linux_tests::FAMILIES {
+        linux_tests::provide(layout, family)?;
+    }
+    let folder = layout.linux_tests();
+    eprintln!("x: Linux's tests are in {}", folder.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,6 +117,7 @@ impl Need {
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),
             Need::StressNg => Ok(package(find::program("stress-ng"), "stress-ng")),
+            Need::LinuxTests => Ok(linux_tests_tools()),
             Need::Lints => lints(),
         }
     }
@@ -103,6 +125,17 @@ impl Need {
 
 fn package(present: bool, name: &'static str) -> Vec<&'static str> {
     if present { Vec::new() } else { vec![name] }
+}
+
+fn linux_tests_tools() -> Vec<&'static str> {
+    let mut packages = Vec::new();
+    // A compiler without the C library's headers is of no use.
+    if !find::program("gcc") || !Path::new("/usr/include/stdio.h").exists() {
+        packages.extend(["gcc", "libc6-dev"]);
+    }
+    packages.extend(package(find::program("make"), "make"));
+    packages.extend(package(find::program("xz"), "xz-utils"));
+    packages
 }
 
 /// Whether the user wants the behaviour of a machine without QEMU.

@@ -109,6 +109,12 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             build::workloads(layout)?;
             Ok(cargo(layout, arguments))
         }
+        Run::LinuxTests(family, arguments) => {
+            setup::linux_tests::provide(layout, family)?;
+            build::kernel(layout)?;
+            build::workloads(layout)?;
+            Ok(cargo(layout, arguments))
+        }
         Run::Differential(arguments) => {
             build::executor(layout)?;
             beside_linux(layout, &["6.12"], arguments)

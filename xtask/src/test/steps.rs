@@ -1,6 +1,7 @@
 //! The steps of `./x test`, quick ones first. To add a check, add a row.
 
 use crate::setup::Need;
+use crate::setup::linux_tests::{self, Family};
 
 /// One check, or a group of checks that share a build.
 pub struct Step {
@@ -35,7 +36,9 @@ pub enum Run {
     Booted(&'static [&'static str]),
     /// The same, only for `--full` or by name, because it takes long.
     BootedLong(&'static [&'static str]),
-    /// The same, after fetching Debian's Linux 6.12, too.
+    /// The same, after building a family of Linux's own tests, only for `--full` or by name.
+    LinuxTests(&'static Family, &'static [&'static str]),
+    /// The same as [`Run::Booted`], after fetching Debian's Linux 6.12, too.
     Differential(&'static [&'static str]),
     /// The same, with all of Debian's kernels, only for `--full` or by name.
     Compared(&'static [&'static str]),
@@ -44,7 +47,10 @@ pub enum Run {
 impl Step {
     /// Whether it runs only if it is named or everything is requested.
     pub fn is_for_full(&self) -> bool {
-        matches!(self.run, Run::BootedLong(_) | Run::Compared(_))
+        matches!(
+            self.run,
+            Run::BootedLong(_) | Run::LinuxTests(..) | Run::Compared(_)
+        )
     }
 }
 
@@ -214,6 +220,7 @@ pub const STEPS: &[Step] = &[
                 "--no-fail-fast",
                 "--package=faultless-sync",
                 "--package=faultless-mm",
+                "--package=faultless-tdp",
                 "--test=shuttle*",
             ],
         ),
@@ -271,6 +278,42 @@ pub const STEPS: &[Step] = &[
             "--ignored",
             "--test-threads=1",
         ]),
+    },
+    Step {
+        name: "uffd",
+        about: "Linux's own tests of userfaultfd in the kernel (source fetched; with --full or by name)",
+        sources: ALL,
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::LinuxTests],
+        run: Run::LinuxTests(
+            &linux_tests::MM,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=uffd",
+                "--",
+                "--ignored",
+                "--test-threads=1",
+            ],
+        ),
+    },
+    Step {
+        name: "kvm",
+        about: "Linux's own tests of KVM in the kernel (source fetched; with --full or by name)",
+        sources: ALL,
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::LinuxTests],
+        run: Run::LinuxTests(
+            &linux_tests::KVM,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=kvm",
+                "--",
+                "--ignored",
+                "--test-threads=1",
+            ],
+        ),
     },
     Step {
         name: "growth",

@@ -90,7 +90,9 @@ impl<M: Machine> AddressSpace<M> {
             return self.fault_recorded(address, access, by_kernel);
         }
         let mut prepared = FaultState::new(self.memory(), (), by_kernel);
-        self.resolve(address, access, &mut prepared)
+        let outcome = self.resolve(address, access, &mut prepared);
+        prepared.end();
+        outcome
     }
 
     /// As [`AddressSpace::fault`], with a trace. The engine is compiled twice, so that a fault without a
@@ -440,7 +442,7 @@ impl<M: Machine> AddressSpace<M> {
         self.done(mode, outcome)
     }
 
-    #[inline]
+    #[inline(always)]
     fn done(&self, mode: Mode, outcome: Outcome) -> Outcome {
         match mode {
             #[cfg(feature = "speculative")]

@@ -323,6 +323,15 @@ impl<M: Machine, N> FaultState<M, N> {
         None
     }
 
+    /// Frees what is held. As dropping it, but most faults hold nothing at their end, and then pay a look for that.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        match self.frame.is_some() || self.slot.is_some() || self.missing.is_some() {
+            true => drop(self),
+            false => core::mem::forget(self),
+        }
+    }
+
     /// Frees the frame that is held.
     #[inline]
     fn free_frame(&mut self) {

@@ -211,6 +211,11 @@ impl<M: Machine> MemoryObject<M> {
         Self { memory, cache }
     }
 
+    /// Whether this is a handle to the object at this place.
+    pub(crate) fn is_at(&self, object: NonNull<AnyObject>) -> bool {
+        self.cache.cast() == object
+    }
+
     #[inline]
     pub(crate) fn cache(&self) -> &ObjectInner {
         // SAFETY: held.

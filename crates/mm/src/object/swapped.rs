@@ -53,14 +53,16 @@ impl<M: Machine> Memory<M> {
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// Returns the first page from `index` on that is on a device.
-    pub(crate) fn next_on(&self, device: u32, index: u64) -> Option<u64> {
+    /// Returns the first page from `index` on that is on this device, or on any.
+    pub(crate) fn next_on(&self, device: Option<u32>, index: u64) -> Option<u64> {
         let mut at = index;
         loop {
             let index = self.next(at)?;
             let slot = self.cache().pages.find(index).map(Slot::load);
             match slot {
-                Some(PageSlot::Swapped(place)) if place.entry().device == device => {
+                Some(PageSlot::Swapped(place))
+                    if device.is_none_or(|device| place.entry().device == device) =>
+                {
                     return Some(index);
                 }
                 _ => at = index.checked_add(1)?,

@@ -64,7 +64,12 @@ impl<M: Machine> AddressSpace<M> {
             let has_frame = Self::FORMAT.frame(value).0 != 0
                 && !Self::FORMAT.is_device(value)
                 && (Self::FORMAT.is_claimed(value) || Self::FORMAT.has_page(value));
-            there[(at - page) as usize] |= u8::from(has_frame);
+            let there = &mut there[(at - page) as usize];
+            *there |= u8::from(has_frame);
+            // A private copy that was swapped out. The object's page is not what an access would find.
+            if self.tables().swap_of(value).is_some() {
+                *there = 0;
+            }
         });
         Ok(run.pages.len() as usize)
     }

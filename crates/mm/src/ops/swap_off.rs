@@ -77,7 +77,7 @@ impl<M: Machine> Memory<M> {
         may_go_on: GoOn<'_>,
     ) -> Result<(), Errno> {
         let mut at = 0;
-        while let Some(index) = object.next_on(device, at) {
+        while let Some(index) = object.next_on(Some(device), at) {
             may_go_on()?;
             at = match object.fill(index) {
                 Ok(_) => index,

@@ -2,12 +2,14 @@
 //!
 //! * `balance`: when and by what frames are reclaimed.
 //! * `sweep`: finds pages that were not used.
+//! * `advised`: finds pages that a program wants to leave.
 //! * `page_out`: takes pages out of an address space, and writes them to a swap device.
 //! * `shared`: the same for a page that several entries show.
 //! * `object`: finds pages of objects that were not used.
 //! * `lazyfree`: pages that the program does not need.
 //! * `compact`: makes a range of frames free.
 
+pub(crate) mod advised;
 mod balance;
 pub(crate) mod compact;
 pub(crate) mod lazyfree;

@@ -20,7 +20,7 @@ use crate::object::{MemoryObject, ObjectInner};
 use crate::reclaim::page_out::Batch;
 use crate::reclaim::shared::{is_refilled, take_of_object};
 use crate::reclaim::sweep::Swept;
-use crate::rmap::claims::Places;
+use crate::rmap::claims::{Places, Purpose};
 use crate::tune::{PAGE_OUT_BATCH, SWEPT_PAGES};
 
 /// Moves the hand on until half of the batch is full, or some pages of one object were seen. Without slots, only pages
@@ -87,7 +87,7 @@ fn sweep_page<M: Machine>(
         swept.aged += 1;
         return;
     }
-    if !take_of_object(store, places, (index, frame), batch) {
+    if !take_of_object(store, places, (index, frame), Purpose::Reclaim, batch) {
         swept.aged += 1;
     }
 }

@@ -17,10 +17,10 @@
 //! *Models*: loom `reclaim/page_out.rs`.
 
 use faultless_frames::{Descriptor, Flags};
-use faultless_paging::{Claim, Entry, Frame, Gather, PAGE_SIZE, Pages, SwapEntry, Value};
+use faultless_paging::{Claim, Entry, Frame, Gather, PAGE_SIZE, SwapEntry, Value};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Mutant, mutant};
-use faultless_trace::Kind;
+use faultless_trace::{Counter, Kind};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
@@ -168,6 +168,10 @@ impl<'s> Candidates<'s> {
         self.count += 1;
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     fn all(&self) -> impl Iterator<Item = &Candidate<'s>> {
         self.list[..self.count].iter().flatten()
     }
@@ -214,7 +218,9 @@ pub(crate) fn take<M: Machine>(
         space.tables().flush(&mut gather);
     }
     let (mut gone, mut came) = (RssDelta::default(), RssDelta::default());
+    let mut discarded = 0;
     for candidate in candidates.all().filter(|one| one.is_claimed) {
+        discarded += u64::from(candidate.is_discarded);
         let slot = candidate.slot.map(|slot| SwapEntry {
             is_soft_dirty: format.is_soft_dirty(candidate.value),
             reports_writes: format.reports_writes(candidate.value),
@@ -230,6 +236,8 @@ pub(crate) fn take<M: Machine>(
     space.tables().rss.gone(cpu, &gone);
     space.tables().rss.came_all(cpu, &came);
     drop(txn);
+    let counters = space.memory().this_cpu().counters();
+    counters.add(Counter::LazyFreed, discarded);
     for candidate in candidates.all().filter(|one| !one.is_claimed) {
         candidate
             .slot
@@ -263,36 +271,6 @@ fn claim<M: Machine>(
         space.tables().gather(before, candidate.page, gather);
         candidate.value = before;
         candidate.is_claimed = true;
-    }
-}
-
-/// Takes pages from the start of `pages`, of which mappings do not change meanwhile, until the batch is full. Says
-/// in the batch where to continue, if that is not behind them.
-pub(crate) fn take_batch<M: Machine>(space: &AddressSpace<M>, pages: Pages, batch: &mut Batch) {
-    let format = AddressSpace::<M>::FORMAT;
-    let section = space.memory().enter();
-    let mut candidates = Candidates::new(batch.room());
-    let mut stop = pages.end;
-    space.tables().for_each_entry(pages, &mut |entry, page| {
-        let value = entry.load();
-        let may_leave = page < stop
-            && format.is_present(value)
-            && !format.is_claimed(value)
-            && is_sole_anonymous(space, value);
-        if may_leave && candidates.is_full() {
-            stop = page;
-        } else if may_leave {
-            // SAFETY: the section keeps the table.
-            let entry = unsafe { &*core::ptr::from_ref(entry) };
-            candidates.push(Candidate::new(entry, page, value, false));
-        }
-    });
-    let has_slots = take(space, &mut candidates, batch, |_| true);
-    drop(section);
-    if !has_slots {
-        batch.next = None;
-    } else if stop < pages.end {
-        batch.next = Some(stop);
     }
 }
 

@@ -96,11 +96,12 @@ pub(crate) fn take_of_object<M: Machine>(
     store: &MemoryObject<M>,
     places: &Places<M>,
     (index, frame): (u64, Frame),
+    purpose: Purpose,
     batch: &mut Batch,
 ) -> bool {
     let memory = store.memory();
     let interrupts = memory.machine().interrupts_off();
-    let is_taken = take_hidden(store, places, (index, frame), batch);
+    let is_taken = take_hidden(store, places, (index, frame), purpose, batch);
     memory.machine().interrupts_restore(interrupts);
     is_taken
 }
@@ -110,13 +111,14 @@ fn take_hidden<M: Machine>(
     store: &MemoryObject<M>,
     places: &Places<M>,
     (index, frame): (u64, Frame),
+    purpose: Purpose,
     batch: &mut Batch,
 ) -> bool {
     let memory = store.memory();
     let Ok(moving) = Moving::begin_in(store.clone(), index, frame) else {
         return false;
     };
-    let mut claims = Claims::new(places, Purpose::Reclaim);
+    let mut claims = Claims::new(places, purpose);
     let found = moving.try_for_each_place(|space, page| claims.claim(space, page, frame));
     let frozen = found.and_then(|()| claims.freeze(frame, true));
     // Nothing writes the page any more, and all writes are seen.

@@ -217,7 +217,8 @@ fn may_leave<M: Machine>(
     })
 }
 
-fn attributes<'s, M: Machine>(
+/// Returns the attributes of the mapping at a page, if it is live.
+pub(crate) fn attributes<'s, M: Machine>(
     space: &'s AddressSpace<M>,
     page: u64,
     _section: &'s Section<'_>,

@@ -8,8 +8,8 @@
 //! * Only flushes are waited for while claims are held, so it is safe to hold several (rule R9).
 //! * No space ends meanwhile: the caller holds the list of spaces. A table is not freed while an entry in it is
 //!   claimed, so the claims are found again.
-//! * For reclaim, an entry that was used is not claimed: its accessed bit is cleared, and the page stays. So does a page
-//!   in a locked mapping.
+//! * For reclaim, an entry that was used is not claimed: its accessed bit is cleared, and the page stays. A page in a
+//!   locked mapping stays in memory.
 //!
 //! *Writes*: the entries, and the frame with their places.
 
@@ -47,6 +47,8 @@ pub(crate) enum Purpose {
     Move,
     /// It leaves memory, unless it was used.
     Reclaim,
+    /// It leaves memory, because a program wants it to.
+    PageOut,
 }
 
 /// A frame in which the places of a page's claims are remembered.

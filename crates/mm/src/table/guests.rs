@@ -18,7 +18,7 @@
 //!
 //! *Writes*: the list, when a guest comes or goes; accessed and dirty bits of the host's entries.
 //!
-//! *Models*: loom `guests.rs` of `faultless-tdp`.
+//! *Models*: loom `host.rs` of `faultless-tdp`.
 
 use core::ptr::NonNull;
 

@@ -41,6 +41,7 @@ mod rmap {
     mod truncate_writers;
 }
 mod reclaim {
+    mod advised;
     mod lazyfree;
     mod page_out;
     mod shared;

@@ -4,12 +4,15 @@
 //! objects in use returns its frames.
 //!
 //! * A group is in its class's list of groups with free objects, or in that of full ones.
+//! * An object goes back without the class's lock, unless its group has to change its list, or ends.
 //! * Groups with few objects in use are not merged.
 //!
-//! *Writes*: the class's line and headers of groups, under the class's lock.
+//! *Writes*: an allocation writes the class's line and headers of groups, under the class's lock. The end of an object
+//! writes its group's header, and twice for each group that fills and ends what an allocation writes.
 
 use faultless_frames::NoMemory;
 use faultless_paging::Frame;
+use faultless_sync::atomic::amortised;
 use faultless_sync::{Padded, SpinLock};
 
 use super::group::{Group, HEADER, Place};
@@ -99,11 +102,9 @@ impl Classes {
         };
         // SAFETY: a listed group of this class, which is locked.
         let header = unsafe { Group::at(machine, group) };
-        let free = header.free.get();
-        // The lowest bit is an object, because the group is in the list of those with free ones.
-        let number = free.trailing_zeros();
-        header.free.set(free & free.wrapping_sub(1));
-        if header.free.get() == 0 {
+        // It has a free one, because of its list.
+        let (number, is_last) = header.take();
+        if is_last {
             // SAFETY: as above, and it is in the first list.
             unsafe {
                 remove(machine, &mut lists.partial, group);
@@ -124,14 +125,34 @@ impl Classes {
         place: Place,
         length: usize,
     ) {
-        let (class, group) = (class_of(length), place.group);
+        let class = class_of(length);
+        // SAFETY: an object's group, which stays until the object is given back.
+        let header = unsafe { Group::at(machine, place.group) };
+        if !header.give_back(place.number, SHAPES[class].all_free()) {
+            // SAFETY: the caller's promise.
+            amortised(|| unsafe { self.free_locked(machine, own, place, class) });
+        }
+    }
+
+    /// Frees an object of a group that had no free one, or has no other in use.
+    ///
+    /// # Safety
+    /// As [`Classes::free`].
+    #[cold]
+    unsafe fn free_locked<M: SwapMachine>(
+        &self,
+        machine: &M,
+        own: &Scratch,
+        place: Place,
+        class: usize,
+    ) {
+        let group = place.group;
         let mut lists = self.0[class].lock(machine);
         // SAFETY: an object's group, and its class is locked.
         let header = unsafe { Group::at(machine, group) };
-        let before = header.free.get();
+        let before = header.give_back_locked(place.number);
         let after = before | 1 << place.number;
-        header.free.set(after);
-        // SAFETY: as above; the group is in the list that its free objects say.
+        // SAFETY: as above; the group is in the list that its free objects say, and if all are free, nothing uses it.
         unsafe {
             if before == 0 {
                 remove(machine, &mut lists.full, group);

@@ -1,9 +1,9 @@
 //! The state of a cluster, and the bitmap of clusters to take.
 //!
 //! *Writes*: a cluster's line, by its owner and by CPUs that free its slots. A word of the bitmap stands for 64
-//! clusters, and is written when one of them gets or loses an owner.
+//! clusters, and is written when one of them gets or loses an owner, or has a free slot again and no owner.
 
-use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, amortised};
 
 use crate::array::Zeroed;
 
@@ -75,7 +75,7 @@ impl Word {
         // A bit that was there before this CPU's change of the cluster stays there until a CPU owns the cluster,
         // which sees that change.
         if !self.has(bit) {
-            self.0.fetch_or(1 << bit, Ordering::AcqRel);
+            amortised(|| self.0.fetch_or(1 << bit, Ordering::AcqRel));
         }
     }
 

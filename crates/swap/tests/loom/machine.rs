@@ -1,11 +1,13 @@
-//! The machine under the models, which has no memory, and a device that reports concurrent users of a slot.
+//! The machine under the models, and a device that reports concurrent users of a slot.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 
 use faultless_frames::{Descriptor, FrameSource, NoMemory};
-use faultless_paging::{Frame, PhysicalMemory};
+use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
 use faultless_swap::{DeviceError, Page, SwapDevice, SwapMachine};
 use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, Wait};
@@ -21,39 +23,94 @@ pub fn set_cpu(cpu: u32) {
     CPU.with(|own| own.set(cpu));
 }
 
-/// No frames: in models arrays are on the heap.
-pub struct NoFrames(Descriptor);
+const PAGE: usize = PAGE_SIZE as usize;
 
-impl FrameSource for NoFrames {
+/// Frames on the heap, from number 1 on. Arrays need none: in models they are on the heap themselves.
+pub struct Source {
+    memory: NonNull<u8>,
+    descriptors: Vec<Descriptor>,
+    /// No lock of loom's: its order means nothing.
+    free: Mutex<Vec<u64>>,
+}
+
+// SAFETY: plain memory; the code under test decides which thread uses which frame.
+unsafe impl Send for Source {}
+// SAFETY: as above.
+unsafe impl Sync for Source {}
+
+impl Source {
+    fn new(count: u64) -> Self {
+        let layout = Layout::from_size_align(PAGE * (count as usize + 1), PAGE).unwrap();
+        // SAFETY: not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        Self {
+            memory: NonNull::new(memory).unwrap(),
+            descriptors: (0..=count).map(|_| Descriptor::new()).collect(),
+            free: Mutex::new((1..=count).rev().collect()),
+        }
+    }
+
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        // SAFETY: frames come from the source, and all lie in its memory.
+        unsafe { self.memory.add(frame.0 as usize * PAGE) }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        let layout = Layout::from_size_align(PAGE * self.descriptors.len(), PAGE).unwrap();
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.memory.as_ptr(), layout) };
+    }
+}
+
+impl FrameSource for Source {
     fn allocate(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
-        Err(NoMemory)
+        self.free.lock().unwrap().pop().map(Frame).ok_or(NoMemory)
     }
     fn allocate_zeroed(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
         Err(NoMemory)
     }
-    fn free(&self, _cpu: Cpu, _frame: Frame) {}
-    fn descriptor(&self, _frame: Frame) -> &Descriptor {
-        &self.0
+    fn free(&self, _cpu: Cpu, frame: Frame) {
+        // A header in it names no atomics of loom's any more.
+        // SAFETY: a frame that nothing uses.
+        unsafe { self.pointer(frame).write_bytes(0xdb, PAGE) };
+        let mut free = self.free.lock().unwrap();
+        assert!(!free.contains(&frame.0), "a frame is freed twice");
+        free.push(frame.0);
+    }
+    fn descriptor(&self, frame: Frame) -> &Descriptor {
+        &self.descriptors[frame.0 as usize]
     }
     fn extent(&self) -> Range<u64> {
-        0..0
+        1..self.descriptors.len() as u64
     }
     fn zero_frame(&self) -> Frame {
         Frame(0)
     }
 }
 
-pub struct Machine(NoFrames);
+pub struct Machine(Source);
 
 impl Machine {
+    /// A machine without frames.
     pub fn new() -> Self {
-        Self(NoFrames(Descriptor::new()))
+        Self::with_frames(0)
+    }
+
+    pub fn with_frames(count: u64) -> Self {
+        Self(Source::new(count))
+    }
+
+    /// How many frames are free.
+    pub fn free(&self) -> usize {
+        self.0.free.lock().unwrap().len()
     }
 }
 
 impl PhysicalMemory for Machine {
-    fn pointer(&self, _frame: Frame) -> NonNull<u8> {
-        NonNull::dangling()
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        self.0.pointer(frame)
     }
 }
 
@@ -68,8 +125,8 @@ impl Wait for Machine {
 }
 
 impl SwapMachine for Machine {
-    type Frames = NoFrames;
-    fn frames(&self) -> &NoFrames {
+    type Frames = Source;
+    fn frames(&self) -> &Source {
         &self.0
     }
     fn cpu(&self) -> Cpu {

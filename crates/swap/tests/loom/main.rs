@@ -1,6 +1,7 @@
-//! Loom models of the slots, in one program. Clusters have two slots.
+//! Loom models of slots and of compressed pages, in one program. Clusters have two slots.
 #![cfg(loom)]
 
+mod compressed;
 #[path = "../../../sync/tests/model/explore.rs"]
 mod explore;
 mod machine;

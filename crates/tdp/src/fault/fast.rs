@@ -10,7 +10,7 @@
 //!
 //! *Writes*: the entry.
 //!
-//! *Models*: loom `guests.rs`.
+//! *Models*: loom `log.rs`.
 
 use faultless_paging::{Access, Page, Walk};
 use faultless_trace::{Event, FastPageFault};

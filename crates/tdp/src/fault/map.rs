@@ -69,6 +69,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 return Err(Again::Busy);
             }
         }
+        if M::SecondLevel::is_tracked(value) {
+            // A vCPU may still use the rights that it remembers, so it is not replaced by one with fewer.
+            let restored = M::SecondLevel::restored(value);
+            return match entry.replace(value, restored) {
+                Ok(()) if format.permits(restored, access) => {
+                    Ok(GuestOutcome::Resolved(Repair::Mapped))
+                }
+                _ => Err(Again::Busy),
+            };
+        }
         let mapping = Mapping {
             slot,
             slots: slots.frame,
@@ -100,7 +110,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let claim = entry
             .claim::<M::SecondLevel>(value, machine.cpu())
             .map_err(|_| Again::Busy)?;
-        let has_slots = self.slots.load(Ordering::Relaxed) == mapping.slots;
+        // A slot may move by a part of itself. Then what its pages showed before is zapped first.
+        let leaves = |old: &SlotBody| old.pages.contains(mapping.page);
+        let has_slots = self.slots.load(Ordering::Relaxed) == mapping.slots
+            && !self.leaving().is_some_and(leaves);
         let is_shown = mapping.host.is_in_place() && mapping.host.get() == Some(shown);
         let is_valid = mapping.link.is_valid()
             && (has_slots || mutant(Mutant::SlotsNotValidated))

@@ -10,15 +10,18 @@ mod fast;
 mod map;
 
 use faultless_mm::Outcome;
-use faultless_paging::{Access, PAGE_SIZE, Page};
+use faultless_paging::{Access, ENTRIES, LEVELS, PAGE_SIZE, Page};
 use faultless_sync::Backoff;
 use faultless_trace::{Counter, Tracer};
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::tables::Again;
 
-/// Guest-physical pages that four levels of tables reach.
-const LIMIT: u64 = 1 << 36;
+/// Guest-physical pages that the tables reach.
+pub(crate) const LIMIT: u64 = (ENTRIES as u64).pow(LEVELS as u32);
+
+/// How often a fault looks for memory for a table.
+const SEARCHES: u32 = 16;
 
 /// How a guest's fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub fn fault_of_vcpu(&self, fault: &GuestFault) -> GuestOutcome {
         let (page, access) = (Page::containing(fault.address), fault.access);
         self.memory.count(Counter::PfTaken);
-        let repaired = match self.options.fast_page_fault {
+        // Outside the limit the walk would find another page's entry.
+        let repaired = match self.options.fast_page_fault && page.0 < LIMIT {
             true if Tracer::any_is_on() => self.repair_recorded(fault),
             true => self.repair(page, access, &mut ()),
             false => None,
@@ -97,12 +101,17 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         });
     }
 
+    /// Tries to make memory free, with nothing held.
+    #[cold]
+    fn find_memory(&self) {
+        self.memory.expedite();
+        self.memory.reclaim_some();
+    }
+
     #[inline(never)]
     fn map_or_fail(&self, page: Page, access: Access) -> GuestOutcome {
-        if page.0 >= LIMIT {
-            return GuestOutcome::Device;
-        }
         let mut backoff = Backoff::new();
+        let mut searches = 0;
         loop {
             match self.map(page, access) {
                 Ok(outcome) => {
@@ -112,7 +121,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     return outcome;
                 }
                 Err(Again::Busy) => {}
-                Err(Again::Memory) => return GuestOutcome::Host(Outcome::OutOfMemory),
+                Err(Again::Memory) => {
+                    searches += 1;
+                    if searches > SEARCHES {
+                        return GuestOutcome::Host(Outcome::OutOfMemory);
+                    }
+                    self.find_memory();
+                }
                 Err(Again::Host(host)) => {
                     match self.space().fault_by_kernel(host * PAGE_SIZE, access) {
                         // No rest: mostly the page is there now.

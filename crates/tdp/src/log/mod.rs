@@ -10,9 +10,10 @@
 //!
 //! *Writes*: entries that are cleared, and their bits.
 //!
-//! *Models*: loom `guests.rs`.
+//! *Models*: loom `log.rs`.
 
 pub(crate) mod bitmap;
+mod page;
 
 use faultless_mm::Errno;
 use faultless_paging::Pages;
@@ -50,8 +51,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 break;
             }
         }
-        if has_cleared && !mutant(Mutant::LogClearedWithoutFlush) {
-            self.flush();
+        if !mutant(Mutant::LogClearedWithoutFlush) {
+            self.flush_with_others(has_cleared);
         }
         result
     }
@@ -96,8 +97,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 }
             }
         }
-        if has_cleared && !mutant(Mutant::LogClearedWithoutFlush) {
-            self.flush();
+        if !mutant(Mutant::LogClearedWithoutFlush) {
+            self.flush_with_others(has_cleared);
         }
         result
     }
@@ -114,10 +115,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let pages = Self::pages_of_word(slot, first);
         let mut bits = 0;
         self.for_each(slot, pages, &mut |entry, page| {
-            // A claimed entry is of a store that has not happened yet, or of one that was reported by the bits.
-            bits |= u64::from(M::SecondLevel::is_written(entry.load())) << (page - pages.start);
+            // A claim may be moving a mark to the bits.
+            let value = self.settled(entry);
+            bits |= u64::from(M::SecondLevel::is_written(value)) << (page - pages.start);
         });
-        // The bits last: an entry that is zapped meanwhile has set its bit before.
+        // The bits last: of an entry that is zapped meanwhile, the bit was set before.
         bits | bitmap::word(self.machine(), slot, first).map_or(0, |word| word.load())
             & mask(pages.len())
     }
@@ -134,9 +136,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             if wanted & bit == 0 {
                 return;
             }
-            let protect =
-                |value| M::SecondLevel::is_written(value).then(|| M::SecondLevel::protected(value));
-            if self.change(entry, protect).is_some() {
+            if self.change(entry, |value| self.cleaned(value)).is_some() {
                 bits |= bit;
                 *has_cleared = true;
             }
@@ -168,9 +168,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             });
             at = part.end;
         }
-        if has_changed {
-            self.flush();
-        }
+        self.flush_with_others(has_changed);
     }
 }
 

@@ -5,9 +5,11 @@
 //!   (rule R1).
 //! * Snapshots and slots are frames that are retired. A snapshot that a section has found stays until its end, so no other
 //!   snapshot takes its frame meanwhile.
+//! * A slot that is deleted or moved *leaves*: until its pages are zapped and flushed, the host finds it beside the snapshot, and
+//!   no fault maps one of its pages for the slot that it has become.
 //! * Changes exclude each other by `Guest::changes`.
 //!
-//! *Writes*: `Guest::slots`, by a change. Faults read it.
+//! *Writes*: `Guest::slots` and `Guest::leaving`, by a change. Faults read them.
 
 pub(crate) mod set;
 pub(crate) mod slot;
@@ -15,6 +17,7 @@ pub(crate) mod words;
 
 use faultless_paging::Frame;
 use faultless_sync::atomic::Ordering;
+use faultless_sync::{Mutant, mutant};
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::slots::slot::SlotBody;
@@ -100,5 +103,19 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             // SAFETY: filled in before it was published, and retired: it stays during the caller's section.
             snapshot: unsafe { snapshot.as_ref() },
         }
+    }
+
+    /// Returns the slot that leaves, if there is one. Called after [`Guest::slots_now`], in the same section: `None` means that
+    /// the slots that left before that snapshot are zapped and flushed.
+    #[inline]
+    pub(crate) fn leaving(&self) -> Option<&SlotBody> {
+        // Acquire: pairs with the release at the end of a slot's zap.
+        let frame = self.leaving.load(Ordering::Acquire);
+        if frame == 0 || mutant(Mutant::LeavingNotFollowed) {
+            return None;
+        }
+        let body = self.machine().pointer(Frame(frame)).cast::<SlotBody>();
+        // SAFETY: retired after the word was cleared.
+        Some(unsafe { body.as_ref() })
     }
 }

@@ -12,11 +12,19 @@ use faultless_mm::Errno;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
 
+use crate::fault::LIMIT;
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::log::bitmap;
 use crate::slots::slot::{Slot, SlotBody, SlotFlags};
 use crate::slots::words::Words;
 use crate::slots::{MOST_SLOTS, Slots, Snapshot};
+
+/// What a slot has from the one that it replaces.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    log: bool,
+    rmap: bool,
+}
 
 /// The largest number of pages of a slot (Linux: `KVM_MEM_MAX_NR_PAGES`).
 const MOST_PAGES: u64 = (1 << 31) - 1;
@@ -25,7 +33,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes a slot, or changes the one with this number: its address, whether it is logged, or, with size 0, its existence.
     ///
     /// # Errors
-    /// `EINVAL` for what is not aligned, wraps, is too large or outside the host's addresses, for a number that is too high,
+    /// `EINVAL` for what is not aligned, wraps, is too large or outside the host's or the tables' addresses, for a number that is too high,
     /// for a slot to be deleted that is not there, and for a change that is none of these; `EEXIST` if another slot has some
     /// of the pages; `ENOMEM`. Nothing is changed then.
     pub fn set_slot(&self, number: u32, slot: &Slot) -> Result<(), Errno> {
@@ -37,13 +45,14 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             if pages.is_empty() {
                 return Err(Errno::EINVAL);
             }
-            let body = self.new_body(&slots, number, slot, pages)?;
-            self.fill_rmap(slots.body(body.0))?;
-            return self.replace(&slots, None, Some(body), false);
+            let body = self.new_body(&slots, number, slot, pages, None)?;
+            let body_of = slots.body(body.0);
+            self.fill_rmap(body_of)
+                .inspect_err(|_| self.retire_body(body_of))?;
+            return self.replace(&slots, None, Some(body), Kept::default());
         };
         if pages.is_empty() {
-            self.replace(&slots, Some(old), None, false)?;
-            self.zap(old);
+            self.replace_and_zap(&slots, old, None, Kept::default())?;
             self.retire_body(old);
             return Ok(());
         }
@@ -58,24 +67,30 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if !moves && changed.is_empty() {
             return Ok(());
         }
-        let body = self.new_body(&slots, number, slot, pages)?;
-        match moves {
-            true => self.fill_rmap(slots.body(body.0))?,
-            // Nothing is unmapped.
-            false => slots.body(body.0).rmap.adopt(&old.rmap),
+        let kept = Kept {
+            // A log goes on where the slot moves.
+            log: old.logs() && slot.flags.contains(SlotFlags::LOG_DIRTY_PAGES),
+            // Without a move nothing is unmapped.
+            rmap: !moves,
+        };
+        let body = self.new_body(&slots, number, slot, pages, kept.log.then_some(old))?;
+        match kept.rmap {
+            true => slots.body(body.0).rmap.adopt(&old.rmap),
+            false => self
+                .fill_rmap(slots.body(body.0))
+                .inspect_err(|_| self.retire_but(slots.body(body.0), kept))?,
         }
-        self.replace(&slots, Some(old), Some(body), !moves)?;
-        if moves {
-            self.zap(old);
-        } else if slot.flags.contains(SlotFlags::LOG_DIRTY_PAGES)
+        match moves {
+            true => self.replace_and_zap(&slots, old, Some(body), kept)?,
+            false => self.replace(&slots, Some(old), Some(body), kept)?,
+        }
+        if !moves
+            && slot.flags.contains(SlotFlags::LOG_DIRTY_PAGES)
             && !slot.flags.contains(SlotFlags::LOG_BEGINS_FULL)
         {
             self.protect_all(slots.body(body.0));
         }
-        match moves {
-            true => self.retire_body(old),
-            false => self.retire_without_rmap(old),
-        }
+        self.retire_but(old, kept);
         Ok(())
     }
 
@@ -90,20 +105,27 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let is_inside = host_end.is_some_and(|end| end <= layout.end);
         let is_small = slot.size / PAGE_SIZE <= MOST_PAGES;
         match end {
-            Some(end) if is_aligned && is_inside && is_small && (number as usize) < MOST_SLOTS => {
+            Some(end)
+                if is_aligned
+                    && is_inside
+                    && is_small
+                    && end / PAGE_SIZE <= LIMIT
+                    && (number as usize) < MOST_SLOTS =>
+            {
                 Ok(Pages::of_bytes(slot.guest_address..end))
             }
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// Makes a slot's body, with its log, that is not published yet.
+    /// Makes a slot's body, with its log or that of another slot, that is not published yet.
     fn new_body(
         &self,
         slots: &Slots<'_, M>,
         number: u32,
         slot: &Slot,
         pages: Pages,
+        log_of: Option<&SlotBody>,
     ) -> Result<Frame, Errno> {
         let meets = |body: &SlotBody| body.number != number && !body.pages.and(pages).is_empty();
         if slots.iter().any(meets) {
@@ -125,35 +147,54 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             body.write(content);
             body.as_ref()
         };
-        if body.logs() {
+        if let Some(other) = log_of {
+            body.log.adopt(&other.log);
+        } else if body.logs() {
             bitmap::fill(self.memory, body).inspect_err(|_| self.retire_body(body))?;
         }
         Ok(frame)
     }
 
-    /// Makes the reverse map of a new slot. If that fails, the slot is gone.
+    /// Makes the reverse map of a new slot.
     fn fill_rmap(&self, body: &SlotBody) -> Result<(), Errno> {
-        if !self.options.tdp_mmu {
-            let filled = body.rmap.fill(self.memory, body.pages.len(), 0);
-            filled.inspect_err(|_| self.retire_body(body))?;
+        match self.options.tdp_mmu {
+            true => Ok(()),
+            false => Ok(body.rmap.fill(self.memory, body.pages.len(), 0)?),
         }
-        Ok(())
     }
 
-    /// Publishes the slots without `old` and with `new`. If that fails, `new` is gone; the reverse map stays, if it is
-    /// `old`'s, too.
+    /// Replaces a slot whose pages are zapped. They are flushed on return.
+    fn replace_and_zap(
+        &self,
+        slots: &Slots<'_, M>,
+        old: &SlotBody,
+        new: Option<Frame>,
+        kept: Kept,
+    ) -> Result<(), Errno> {
+        // Relaxed: before the release of the snapshot.
+        self.leaving.store(old.frame.0, Ordering::Relaxed);
+        let result = self.replace(slots, Some(old), new, kept);
+        if result.is_ok() {
+            self.zap(old, kept.log);
+        }
+        // Release: without this slot the host finds its pages zapped, and flushed.
+        self.leaving.store(0, Ordering::Release);
+        result
+    }
+
+    /// Publishes the slots without `old` and with `new`. If that fails, `new` is gone, but for what it has from `old`.
     fn replace(
         &self,
         slots: &Slots<'_, M>,
         old: Option<&SlotBody>,
         new: Option<Frame>,
-        shares_rmap: bool,
+        kept: Kept,
     ) -> Result<(), Errno> {
         let new_body = new.map(|frame| slots.body(frame.0));
-        let drop_new = || match new_body {
-            Some(body) if shares_rmap => self.retire_without_rmap(body),
-            Some(body) => self.retire_body(body),
-            None => {}
+        let drop_new = || {
+            if let Some(body) = new_body {
+                self.retire_but(body, kept);
+            }
         };
         let count = slots.iter().count() - usize::from(old.is_some()) + usize::from(new.is_some());
         if count > MOST_SLOTS {
@@ -191,13 +232,17 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Retires a slot that is not published, or is no longer.
     pub(crate) fn retire_body(&self, body: &SlotBody) {
-        body.rmap.retire(self.memory);
-        self.retire_without_rmap(body);
+        self.retire_but(body, Kept::default());
     }
 
-    /// The same, but for its reverse map, which another slot has.
-    fn retire_without_rmap(&self, body: &SlotBody) {
-        body.log.retire(self.memory);
+    /// The same, but for what another slot has.
+    fn retire_but(&self, body: &SlotBody, kept: Kept) {
+        if !kept.rmap {
+            body.rmap.retire(self.memory);
+        }
+        if !kept.log {
+            body.log.retire(self.memory);
+        }
         self.memory.retire_table(body.frame);
     }
 }

@@ -36,11 +36,18 @@ pub fn guest(world: &Arc<World>) -> Arc<ModelGuest> {
 
 /// Makes a guest without slots, with the TDP MMU or the legacy one.
 pub fn guest_by(world: &Arc<World>, tdp_mmu: bool) -> Arc<ModelGuest> {
+    guest_with(
+        world,
+        Options {
+            tdp_mmu,
+            ..Options::default()
+        },
+    )
+}
+
+/// Makes a guest without slots that works in this way.
+pub fn guest_with(world: &Arc<World>, options: Options) -> Arc<ModelGuest> {
     let host = Arc::new(Host(world.clone()));
-    let options = Options {
-        tdp_mmu,
-        ..Options::default()
-    };
     Arc::new(OwnedGuest::new(host, 0, options).expect("there are frames"))
 }
 

@@ -10,7 +10,7 @@ use super::stats::Stat;
 use super::vcpu::Vcpu;
 use super::vm::Vm;
 use super::{cpuid, events, interrupts, io, msr, uapi};
-use crate::arch;
+use crate::arch::{self, svm};
 use crate::errno::{EFAULT, EINTR, Errno};
 use crate::memory::Access;
 use crate::process;
@@ -63,6 +63,9 @@ const NO_SUCH_HYPERCALL: u64 = (-1000i64) as u64;
 pub fn handle(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
     vcpu.stats.add(Stat::Exits);
     let code = state.control().exit_code;
+    if svm::lost_state(state.save()) {
+        return Ok(lost(vcpu, state));
+    }
     if code == code::NESTED_FAULT {
         events::deliver_again(state);
         return nested_fault(vm, vcpu, state);
@@ -79,6 +82,16 @@ pub fn handle(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
         return Ok(Next::Enter);
     }
     other(code, vm, vcpu, state)
+}
+
+/// Tells the program that the guest's state is gone, and shows it none of the kernel's.
+#[cold]
+fn lost(vcpu: &Vcpu, state: &mut State) -> Next {
+    log::error!("the processor has lost the state of a guest");
+    state.reset();
+    let details = [u64::from(uapi::INTERNAL_UNEXPECTED)];
+    vcpu.area.leave(uapi::exit::INTERNAL_ERROR, &details);
+    Next::Leave
 }
 
 #[inline]

@@ -1,8 +1,8 @@
 //! What a guest's faults do, counted.
 
-use faultless_mm::{Counter, Outcome, advice};
+use faultless_mm::{Access, Counter, Errno, Outcome, advice};
 use faultless_soft::Exit;
-use faultless_tdp::{Options, SlotFlags};
+use faultless_tdp::{GuestOutcome, Options, Slot, SlotFlags};
 use faultless_tests::counting::counted;
 use faultless_tests::guest::{BASE, OneSlot};
 use faultless_tests::{available, machine};
@@ -25,6 +25,9 @@ fn both(pages: u64, test: impl Fn(&OneSlot)) {
 
 fn end((slot, before): (OneSlot, u64)) {
     let memory = slot.space.memory();
+    slot.run(0, |_, _| {
+        slot.guest.verify().unwrap_or_else(|v| panic!("{v}"))
+    });
     slot.destroy();
     faultless_soft::SoftCpu::attend(memory, 0, || {
         memory.expedite();
@@ -48,6 +51,9 @@ fn a_guest_reads_and_writes_its_host() {
             };
             assert_eq!(vcpu.load(BASE + 8 * PAGE), Err(outside));
             assert_eq!(vcpu.store(0, 1), Err(Exit::Device { address: 0 }));
+            // The tables do not reach so far, and their indices would repeat.
+            let address = BASE + (1 << 48);
+            assert_eq!(vcpu.load(address), Err(Exit::Device { address }));
         });
     });
 }
@@ -189,6 +195,9 @@ fn dirty_bits_log_without_faults() {
         assert_eq!(counts.get(Counter::PfTaken), 0);
         assert_eq!(test.dirty(true), [1]);
         assert_eq!(test.dirty(true), []);
+        let (counts, ()) = counted(memory, || vcpu.store(BASE + PAGE, 3).unwrap());
+        assert_eq!(counts.get(Counter::PfTaken), 0, "clearing took access away");
+        assert_eq!(test.dirty(true), [1]);
     });
     test.destroy();
 }
@@ -224,4 +233,68 @@ fn without_the_fast_path_the_result_is_the_same() {
         assert_eq!(test.0.dirty(true), [0]);
     });
     test.0.destroy();
+}
+
+/// Without the fast path, and without accessed bits: an entry of which access is tracked remembers that it was written.
+#[test]
+fn a_tracked_page_stays_in_the_log() {
+    for fast_page_fault in [false, true] {
+        let memory = machine(2, 16);
+        let options = Options {
+            fast_page_fault,
+            accessed_bits: false,
+            ..Options::default()
+        };
+        let test = OneSlot::new(memory, 1, options);
+        test.run(0, |cpu, vcpu| {
+            test.set(SlotFlags::LOG_DIRTY_PAGES);
+            vcpu.store(BASE, 1).unwrap();
+            let frame = cpu.space().translate(test.host).unwrap();
+            memory.set_idle(frame);
+            assert_eq!(vcpu.load(BASE), Ok(1));
+            assert_eq!(test.dirty(true), [0]);
+        });
+        test.destroy();
+    }
+}
+
+#[test]
+fn a_slot_that_moves_keeps_its_log() {
+    both(4, |test| {
+        test.run(0, |_, vcpu| {
+            test.set(SlotFlags::LOG_DIRTY_PAGES);
+            vcpu.store(BASE + PAGE, 1).unwrap();
+            vcpu.store(BASE + 2 * PAGE, 1).unwrap();
+            let moved = Slot {
+                guest_address: BASE + PAGE,
+                size: 4 * PAGE,
+                host_address: test.host,
+                flags: SlotFlags::LOG_DIRTY_PAGES,
+            };
+            test.guest.set_slot(0, &moved).unwrap();
+            assert_eq!(test.dirty(false), [1, 2]);
+            assert_eq!(vcpu.load(BASE + 2 * PAGE), Ok(1));
+            vcpu.store(BASE + PAGE, 1).unwrap();
+            assert_eq!(test.dirty(true), [0, 1, 2]);
+            assert_eq!(test.dirty(true), []);
+        });
+    });
+}
+
+#[test]
+fn addresses_end_with_the_tables() {
+    both(1, |test| {
+        let beyond = Slot {
+            guest_address: 1 << 48,
+            size: PAGE,
+            host_address: test.host,
+            flags: SlotFlags::empty(),
+        };
+        assert_eq!(test.guest.set_slot(1, &beyond), Err(Errno::EINVAL));
+        test.run(0, |_, vcpu| {
+            vcpu.store(BASE, 1).unwrap();
+            let outcome = test.guest.fault((1 << 48) + BASE, Access::Write);
+            assert_eq!(outcome, GuestOutcome::Device);
+        });
+    });
 }

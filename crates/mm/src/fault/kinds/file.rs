@@ -14,7 +14,7 @@
 //!
 //! *Models*: loom `rmap/truncate.rs`.
 
-use faultless_frames::FrameSource;
+use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{Access, ENTRIES, Page, Walk};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, fence_after_rmw, mutant};
@@ -142,12 +142,12 @@ impl<M: Machine> AddressSpace<M> {
         let protection = at.vma.protection();
         let mut kind = RssKind::File;
         self.tables().transact(at, || {
-            self.count_page(backed.object(), found)?;
+            let descriptor = self.count_page(backed.object(), &found)?;
             // As in `show_file_page`.
-            kind = RssKind::of(self.machine().frames().descriptor(found.frame));
+            kind = RssKind::of(descriptor);
             let write = attributes.flags.shared && protection.write;
             if write && !protected {
-                self.machine().frames().descriptor(found.frame).mark_dirty();
+                descriptor.mark_dirty();
             }
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, true);
             let leaf = match protected {
@@ -172,9 +172,8 @@ impl<M: Machine> AddressSpace<M> {
         let protection = at.vma.protection();
         let mut kind = RssKind::File;
         self.tables().transact(at, || {
-            self.count_page(cache, found)?;
+            let descriptor = self.count_page(cache, &found)?;
             // After publication the page may go, and its frame may be reused.
-            let descriptor = self.machine().frames().descriptor(found.frame);
             kind = RssKind::of(descriptor);
             let write = stores && protection.write;
             if write {
@@ -211,7 +210,7 @@ impl<M: Machine> AddressSpace<M> {
         let descriptor = self.machine().frames().descriptor(new);
         descriptor.set_anonymous(self.number(), page.0);
         self.tables().transact(at, || {
-            self.count_page(cache, found)?;
+            self.count_page(cache, &found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
             let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
@@ -219,7 +218,7 @@ impl<M: Machine> AddressSpace<M> {
         })?;
         let cpu = self.machine().cpu();
         self.tables().rss.came(cpu, RssKind::Anonymous);
-        self.uncount_page(found);
+        self.uncount_page(&found);
         self.memory().count(Counter::Copies);
         prepared.trail.ends(How::Copy);
         Ok(())
@@ -272,13 +271,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Completes step 7: counts the frame as mapped, and checks that it still is the page for which it was
-    /// found.
+    /// found. Returns its descriptor.
     #[inline]
-    fn count_page(&self, cache: &ObjectInner, found: PageRef<'_>) -> Result<(), Retry> {
+    fn count_page(&self, cache: &ObjectInner, found: &PageRef<'_>) -> Result<&Descriptor, Retry> {
+        let descriptor = self.machine().frames().descriptor(found.frame);
         if mutant(Mutant::CountedTooLate) && !found.is_valid(cache) {
             return Err(Retry::PageChanged);
         }
-        if !self.machine().frames().descriptor(found.frame).map() {
+        if !descriptor.map() {
             return Err(Retry::PageChanged);
         }
         // Partner: the fence between removing a page from its slot and reading its counts.
@@ -289,14 +289,14 @@ impl<M: Machine> AddressSpace<M> {
             || mutant(Mutant::IdentityNotValidated)
             || mutant(Mutant::CountedTooLate);
         if is_valid {
-            return Ok(());
+            return Ok(descriptor);
         }
         self.uncount_page(found);
         Err(Retry::PageChanged)
     }
 
     /// Drops the count again. The object may have released the page meanwhile.
-    fn uncount_page(&self, page: PageRef<'_>) {
+    fn uncount_page(&self, page: &PageRef<'_>) {
         let source = self.machine().frames();
         if source.descriptor(page.frame).unmap() {
             source.free(self.machine().cpu(), page.frame);

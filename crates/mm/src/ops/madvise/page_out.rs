@@ -1,4 +1,4 @@
-//! `MADV_PAGEOUT`: swaps pages out, in batches ([`crate::reclaim::page_out`]).
+//! `MADV_PAGEOUT`: swaps pages out, in batches ([`crate::reclaim::advised`]).
 //!
 //! The range is held only while a batch is taken, and not while it is written: other operations on it do not wait
 //! for the device.
@@ -11,7 +11,8 @@ use faultless_sync::cond_resched;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::ops::madvise::advice;
-use crate::reclaim::page_out::{Batch, take_batch, write};
+use crate::reclaim::advised::{Noted, take_advised, take_noted};
+use crate::reclaim::page_out::{Batch, write};
 use crate::space::AddressSpace;
 
 /// Swaps out the mapped pages of `pages`. Ends early if no device takes pages any more, or if the caller was killed.
@@ -21,19 +22,20 @@ use crate::space::AddressSpace;
 pub(super) fn page_out<M: Machine>(space: &AddressSpace<M>, pages: Pages) -> Result<(), Errno> {
     let machine = space.machine();
     let (mut result, mut at, mut has_seen_all) = (Ok(()), pages.start, true);
-    while space.memory().has_swap() && !machine.fatal_signal_pending() {
+    while !machine.fatal_signal_pending() {
         // Part of one table: what a batch does not take is looked at again.
         let table_end = (at | (ENTRIES as u64 - 1)) + 1;
         let part = Pages::new(at, pages.end.min(table_end));
-        let batch = RefCell::new(Batch::new(part.end));
+        let taken = RefCell::new((Batch::new(part.end), Noted::new()));
         let allowed = space.over_mapped(part, advice::PAGEOUT, |mapped| {
-            let mut batch = batch.borrow_mut();
+            let (batch, noted) = &mut *taken.borrow_mut();
             if batch.next == Some(part.end) {
-                take_batch(space, mapped, &mut batch);
+                take_advised(space, mapped, batch, noted);
             }
             Ok(())
         });
-        let batch = batch.into_inner();
+        let (mut batch, noted) = taken.into_inner();
+        take_noted(space.memory(), noted, &mut batch);
         let is_taken = write(space.memory(), &batch).is_all;
         match allowed {
             Ok(()) => {}

@@ -1,5 +1,7 @@
 //! What pages that go out and come back cost.
 
+use std::sync::Barrier;
+
 use super::*;
 
 #[test]
@@ -29,6 +31,52 @@ fn a_page_that_comes_back_by_a_read_is_written_without_a_fault() {
         assert_eq!(counters.map(|counter| memory.total(counter)), before);
         sound(&[space]);
     });
+}
+
+/// All CPUs run the space and have read the pages, so that each has translations that a copy would have to flush.
+#[test]
+fn the_write_costs_nothing_beside_cpus_that_have_read_the_page() {
+    for cpus in [2, 4] {
+        each_policy(cpus, 32, |cpu, space, memory, store| {
+            map(cpu, 100);
+            let (read, written) = (Barrier::new(cpus), Barrier::new(cpus));
+            std::thread::scope(|scope| {
+                for number in 1..cpus as u32 {
+                    let (read, written) = (&read, &written);
+                    scope.spawn(move || {
+                        SoftCpu::run(space, number, |cpu| {
+                            for round in 0..10 {
+                                cpu.pause(|| read.wait());
+                                for number in 0..100 {
+                                    assert_eq!(cpu.load(page(number)), Ok(number + 1 + round));
+                                }
+                                // Running, and in no access: a flush would not wait.
+                                read.wait();
+                                written.wait();
+                            }
+                        });
+                    });
+                }
+                for round in 0..10 {
+                    page_out(space, 0, 100);
+                    assert_eq!((space.resident(), store.used()), (0, 100));
+                    cpu.pause(|| read.wait());
+                    for number in 0..100 {
+                        assert_eq!(cpu.load(page(number)), Ok(number + 1 + round));
+                    }
+                    cpu.pause(|| read.wait());
+                    let counters = [Counter::Faults, Counter::Copies, Counter::TlbRemoteFlush];
+                    let before = counters.map(|counter| memory.total(counter));
+                    for number in 0..100 {
+                        cpu.store(page(number), number + 2 + round).unwrap();
+                    }
+                    assert_eq!(counters.map(|counter| memory.total(counter)), before);
+                    cpu.pause(|| written.wait());
+                }
+            });
+            sound(&[space]);
+        });
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Pages that are swapped out and come back, under every policy.
 
+mod advised;
 mod costs;
 mod failures;
 mod limits;
