@@ -217,8 +217,8 @@ static void *runs_too(void *argument)
     struct guest *guest = argument;
 
     for (int i = 0; i < 500; i++) {
+        // Why, the area says until the other thread runs it.
         CHECK(run(guest) == 0);
-        CHECK(guest->run->exit_reason == KVM_EXIT_IO);
     }
     return NULL;
 }
