@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context as _, Error, Result, bail};
+use faultless_workloads::GuestOptions;
 
 /// The parameters, with what they are in Linux.
 const KNOWN: [(&str, Option<&str>); 4] = [
@@ -21,12 +22,26 @@ pub struct Kvm(Vec<(&'static str, bool)>);
 impl Kvm {
     /// The value of the field `kvm` in `/.faultless/run`: words with spaces between them.
     pub fn field(&self) -> String {
-        self.words(|name| Some(name))
+        self.words(Some)
     }
 
     /// The parameters of Linux's module.
     pub fn of_linux(&self) -> String {
         self.words(|name| KNOWN.iter().find(|(ours, _)| *ours == name)?.1)
+    }
+
+    /// How guests of the soft machine work.
+    pub fn of_soft(&self) -> GuestOptions {
+        let mut options = GuestOptions::default();
+        for &(name, is_on) in &self.0 {
+            match name {
+                "tdp_mmu" => options.tdp_mmu = is_on,
+                "fast_page_fault" => options.fast_page_fault = is_on,
+                "accessed_bits" => options.accessed_bits = is_on,
+                _ => options.dirty_bits = is_on,
+            }
+        }
+        options
     }
 
     fn words<'a>(&'a self, name: impl Fn(&'a str) -> Option<&'a str>) -> String {
@@ -70,6 +85,10 @@ mod tests {
         assert_eq!(kvm.field(), "tdp_mmu=N fast_page_fault=Y");
         assert_eq!(kvm.of_linux(), "tdp_mmu=N");
         assert_eq!("".parse::<Kvm>().unwrap(), Kvm::default());
+        let soft = kvm.of_soft();
+        assert!(!soft.tdp_mmu && soft.fast_page_fault && soft.accessed_bits && !soft.dirty_bits);
+        let kvm: Kvm = "dirty_bits=Y,accessed_bits=N".parse().unwrap();
+        assert!(kvm.of_soft().dirty_bits && !kvm.of_soft().accessed_bits);
     }
 
     #[test]

@@ -87,6 +87,35 @@ static inline void close_guest(struct guest *guest)
     CHECK(munmap(guest->memory, GUEST_SIZE) == 0);
 }
 
+// The first 2 MiB at the same linear addresses, by tables at 0x2000.
+static inline void enter_long_mode(unsigned char *memory, int cpu)
+{
+    struct kvm_segment text = {.selector = 8, .limit = ~0u, .type = 11, .present = 1, .s = 1, .l = 1, .g = 1};
+    struct kvm_segment data = {.selector = 16, .limit = ~0u, .type = 3, .present = 1, .s = 1, .g = 1};
+    static struct {
+        struct kvm_cpuid2 head;
+        struct kvm_cpuid_entry2 entries[256];
+    } features;
+    int kvm = open("/dev/kvm", O_RDWR);
+    struct kvm_sregs sregs;
+
+    *(uint64_t *)(memory + 0x2000) = 0x3007;
+    *(uint64_t *)(memory + 0x3000) = 0x4007;
+    *(uint64_t *)(memory + 0x4000) = 0xe7;
+    features.head.nent = 256;
+    CHECK(ioctl(kvm, KVM_GET_SUPPORTED_CPUID, &features) == 0);
+    CHECK(ioctl(cpu, KVM_SET_CPUID2, &features) == 0);
+    CHECK(close(kvm) == 0);
+    CHECK(ioctl(cpu, KVM_GET_SREGS, &sregs) == 0);
+    sregs.cs = text;
+    sregs.ds = sregs.es = sregs.fs = sregs.gs = sregs.ss = data;
+    sregs.cr3 = 0x2000;
+    sregs.cr4 = 0x20;
+    sregs.cr0 = 0x80010011;
+    sregs.efer = 0x500;
+    CHECK(ioctl(cpu, KVM_SET_SREGS, &sregs) == 0);
+}
+
 static inline void begin_at(int cpu, uint64_t rip)
 {
     struct kvm_regs regs = {.rip = rip, .rflags = 2};

@@ -216,10 +216,9 @@ static void *runs_too(void *argument)
 {
     struct guest *guest = argument;
 
-    for (int i = 0; i < 500; i++) {
-        // Why, the area says until the other thread runs it.
+    // The other thread may be running the vCPU before this one reads why it left.
+    for (int i = 0; i < 500; i++)
         CHECK(run(guest) == 0);
-    }
     return NULL;
 }
 

@@ -3,7 +3,8 @@
 //!
 //! [`run()`] starts a machine, creates a process with one address space, and runs one workload
 //! in it to its end. The folders `ebizzy`, `first_write`, `guard` and the files `forceswap`, `page_fault1` are
-//! the workloads, to be read beside their C twins; `system` replaces the kernel and the C library
+//! the workloads, to be read beside their C twins; `guests` has twins of Linux's KVM tests; `system` replaces the kernel
+//! and the C library
 //! for them; `command_line` parses options.
 //!
 //! Differences on a machine without instructions:
@@ -36,6 +37,7 @@ mod ebizzy;
 mod first_write;
 mod forceswap;
 mod guard;
+mod guests;
 mod page_fault1;
 mod report;
 mod run;
@@ -43,6 +45,7 @@ mod swap;
 mod system;
 
 pub use faultless_mm::Policy;
+pub use faultless_tdp::Options as GuestOptions;
 pub use report::{Error, Options, Report, Swap};
 pub use run::run;
 
@@ -57,25 +60,41 @@ struct Workload {
 const WORKLOADS: [Workload; NAMES.len()] = [
     Workload {
         name: NAMES[0],
-        main: ebizzy::main,
+        main: guests::access_tracking_perf_test::main,
     },
     Workload {
         name: NAMES[1],
-        main: first_write::main,
+        main: guests::dirty_log_perf_test::main,
     },
     Workload {
         name: NAMES[2],
-        main: forceswap::main,
+        main: ebizzy::main,
     },
     Workload {
         name: NAMES[3],
-        main: guard::main,
+        main: first_write::main,
     },
     Workload {
         name: NAMES[4],
+        main: forceswap::main,
+    },
+    Workload {
+        name: NAMES[5],
+        main: guard::main,
+    },
+    Workload {
+        name: NAMES[6],
         main: page_fault1::main,
     },
 ];
 
 /// The names of the workloads, in order.
-pub const NAMES: [&str; 5] = ["ebizzy", "first_write", "forceswap", "guard", "page_fault1"];
+pub const NAMES: [&str; 7] = [
+    "access_tracking_perf_test",
+    "dirty_log_perf_test",
+    "ebizzy",
+    "first_write",
+    "forceswap",
+    "guard",
+    "page_fault1",
+];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use faultless_mm::{Mask, PerCpu, Policy};
+use faultless_tdp::Options as GuestOptions;
 
 /// The machine that a workload runs on.
 #[derive(Clone, Copy)]
@@ -16,6 +17,8 @@ pub struct Options<'a> {
     pub swap: Option<Swap>,
     /// The fault policy of the process.
     pub policy: Policy,
+    /// How the memory of its guests works.
+    pub guests: GuestOptions,
     /// Whether to check every TLB hit, to verify the invariants at the end, and to check that no frame leaked.
     pub check: bool,
     /// Called every few milliseconds; `true` ends the workload.
@@ -48,6 +51,7 @@ impl Default for Options<'_> {
             memory: 1 << 30,
             swap: None,
             policy: Policy::default(),
+            guests: GuestOptions::default(),
             check: false,
             stop: &|| false,
             record: Mask::NONE,

@@ -1,6 +1,7 @@
 //! The run of one workload, from the machine's start to the report.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -49,7 +50,7 @@ fn start(
     let space = space.map_err(|_| Error::NoMemory)?;
 
     let (sender, receiver) = console::channel();
-    let process = Process::new(workload.name, space, options.cpus, sender);
+    let process = Process::new(workload.name, space, options, sender);
     let started = Instant::now();
     thread::scope(|scope| {
         let main = || process.run_main(|thread| (workload.main)(thread, arguments));
@@ -62,6 +63,9 @@ fn start(
     let total = |&counter: &Counter| (counter.name(), memory.total(counter));
     let counters = Counter::ALL.iter().map(total).collect();
     let (end, space) = process.into_parts();
+    let space = Arc::into_inner(space).ok_or_else(|| {
+        Error::Violation("a guest was left behind, and uses the address space".to_owned())
+    })?;
     let verified = SoftCpu::attend(memory, 0, || {
         let verified = if options.check {
             space.verify().map(|_| ())

@@ -103,6 +103,11 @@ pub struct MachineArguments {
     #[arg(long, value_enum)]
     pub accel: Option<Accel>,
 
+    /// Let the machine's clock count instructions, one a nanosecond, so that the program's own times are instructions; with
+    /// one CPU
+    #[arg(long, conflicts_with_all = ["cpus", "accel", "machine"])]
+    pub icount: bool,
+
     /// List the system calls that the program made and the kernel does not know
     #[arg(long)]
     pub list_unknown: bool,

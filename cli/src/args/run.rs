@@ -19,6 +19,7 @@ Examples:
   ./x run --file words.txt -- /usr/bin/sort words.txt
   ./x run --file /bin/ls --env LC_ALL=C -- /bin/bash -c 'ls -l /usr | wc'
   ./x run --root ./tree -- /bin/sh -c 'ls -l / | wc -l'
+  ./x run --icount -- page_fault1 -s 1 -m 250
   ./x run --machine soft -- ebizzy -mTRp";
 
 const PROGRAM: &str = "\

@@ -72,7 +72,10 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
     Request {
         program: PROGRAM.iter().map(Into::into).collect(),
         policy,
-        cpus: arguments.on.resources.cpus,
+        cpus: match arguments.on.icount {
+            true => 1,
+            false => arguments.on.resources.cpus,
+        },
         memory: arguments.on.resources.memory,
         swap: arguments.on.resources.swap,
         kvm: arguments.on.resources.kvm.clone(),
@@ -80,7 +83,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         timeout: arguments.on.resources.timeout,
         list_unknown: arguments.on.list_unknown,
         verify: arguments.on.verify,
-        count_instructions: false,
+        count_instructions: arguments.on.icount,
         stdout: Sink::Nowhere,
         files: Files::default(),
     }

@@ -46,7 +46,7 @@ pub fn request(
     Request {
         program: program.to_vec(),
         policy,
-        cpus: on.resources.cpus,
+        cpus: if on.icount { 1 } else { on.resources.cpus },
         memory: on.resources.memory,
         swap: on.resources.swap,
         kvm: on.resources.kvm.clone(),
@@ -54,7 +54,7 @@ pub fn request(
         timeout: on.resources.timeout,
         list_unknown: on.list_unknown,
         verify: on.verify,
-        count_instructions: false,
+        count_instructions: on.icount,
         stdout,
         files: on.given.files(true),
     }

@@ -16,6 +16,7 @@ use super::{End, Machine, Outcome, Request};
 use crate::counters::Counters;
 use crate::figure::FigureFinder;
 use crate::interrupt;
+use crate::kvm::Kvm;
 use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
@@ -58,6 +59,7 @@ impl Machine for Soft {
             memory: request.memory.0,
             swap: request.swap.map(swap).transpose()?,
             policy: request.policy.name().parse().map_err(anyhow::Error::msg)?,
+            guests: request.kvm.as_ref().map(Kvm::of_soft).unwrap_or_default(),
             check: false,
             stop: &stop,
             record: watch.record,

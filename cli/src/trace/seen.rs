@@ -48,6 +48,18 @@ pub enum Field {
     Target,
     /// The number of a shootdown at its CPU.
     Request,
+    /// The number of a guest's CPU.
+    Vcpu,
+    /// The error code of a guest's fault.
+    ErrorCode,
+    /// A guest's entry as a fault found it.
+    OldEntry,
+    /// The entry as the fast path left it.
+    NewEntry,
+    /// 1 if the entry allowed the access already.
+    Spurious,
+    /// 1 if the fast path restored the access.
+    Fixed,
 }
 
 /// A field's value.
@@ -61,7 +73,7 @@ pub enum Value<'a> {
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 16] = [
+    pub const ALL: [Field; 22] = [
         Field::Event,
         Field::Kind,
         Field::Reason,
@@ -78,6 +90,12 @@ impl Field {
         Field::Wanted,
         Field::Target,
         Field::Request,
+        Field::Vcpu,
+        Field::ErrorCode,
+        Field::OldEntry,
+        Field::NewEntry,
+        Field::Spurious,
+        Field::Fixed,
     ];
 
     /// Its name.
@@ -99,6 +117,12 @@ impl Field {
             Field::Wanted => "wanted",
             Field::Target => "target",
             Field::Request => "request",
+            Field::Vcpu => "vcpu",
+            Field::ErrorCode => "error_code",
+            Field::OldEntry => "old_spte",
+            Field::NewEntry => "new_spte",
+            Field::Spurious => "spurious",
+            Field::Fixed => "fixed",
         }
     }
 
@@ -133,6 +157,15 @@ impl Field {
             | Kind::Madvise
             | Kind::Mremap
             | Kind::Fork => &[Field::Address, Field::Length, Field::Error],
+            Kind::FastPageFault => &[
+                Field::Vcpu,
+                Field::Address,
+                Field::ErrorCode,
+                Field::OldEntry,
+                Field::NewEntry,
+                Field::Spurious,
+                Field::Fixed,
+            ],
             Kind::Switch => &[],
         }
     }
@@ -159,6 +192,12 @@ impl Seen {
             Field::Length | Field::Wanted | Field::Request => Number(event.value),
             Field::Error => Number(event.code().into()),
             Field::Table => Number(event.has_table().into()),
+            Field::Vcpu => Number(event.to_fast_page_fault().vcpu.into()),
+            Field::ErrorCode => Number(event.code().into()),
+            Field::OldEntry => Number(event.value),
+            Field::NewEntry => Number(event.to_fast_page_fault().new),
+            Field::Spurious => Number(event.to_fast_page_fault().is_spurious.into()),
+            Field::Fixed => Number(event.to_fast_page_fault().is_fixed.into()),
         })
     }
 }

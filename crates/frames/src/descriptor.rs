@@ -69,6 +69,8 @@ impl Flags {
     pub const IDLE: Flags = Flags(4096);
     /// A program has marked the page idle, and it was not seen used since (Linux: `page_idle`).
     pub const PAGE_IDLE: Flags = Flags(8192);
+    /// The page was used before a look for idle pages took its accessed bits away: for reclaim (Linux: `PG_young`).
+    pub const PAGE_YOUNG: Flags = Flags(16384);
     /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
 
@@ -393,9 +395,20 @@ impl Descriptor {
         self.flags().has(Flags::DIRTY)
     }
 
-    /// Marks the page idle for programs ([`Flags::PAGE_IDLE`]).
+    /// Marks the page idle for programs ([`Flags::PAGE_IDLE`]), if the frame still has one. The page may have become another
+    /// one meanwhile: that is new, and its entry says that it was used.
     pub fn set_page_idle(&self) {
-        self.flags.fetch_or(Flags::PAGE_IDLE.0, Ordering::Relaxed);
+        self.mark_page(Flags::PAGE_IDLE);
+    }
+
+    fn mark_page(&self, mark: Flags) {
+        let marked = |flags| {
+            let has_page = Flags(flags).has(Flags::ANONYMOUS) || Flags(flags).has(Flags::FILE);
+            has_page.then_some(flags | mark.0)
+        };
+        let _ = self
+            .flags
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, marked);
     }
 
     /// Whether it is.
@@ -408,6 +421,22 @@ impl Descriptor {
         self.flags.fetch_and(!Flags::PAGE_IDLE.0, Ordering::Relaxed);
     }
 
+    /// Tells reclaim that the page was used, which its entries no longer say ([`Flags::PAGE_YOUNG`]).
+    pub fn set_page_young(&self) {
+        self.mark_page(Flags::PAGE_YOUNG);
+        self.mark_used();
+    }
+
+    /// Whether that was told since this was last asked.
+    pub fn take_page_young(&self) -> bool {
+        let is_young = self.flags().has(Flags::PAGE_YOUNG);
+        if is_young {
+            self.flags
+                .fetch_and(!Flags::PAGE_YOUNG.0, Ordering::Relaxed);
+        }
+        is_young
+    }
+
     /// Marks a file's page as one that is not used, until [`Descriptor::mark_used`]. Returns whether it was so marked
     /// already. The caller sees the page in its cache; no harm is done if it has become another page meanwhile.
     pub fn mark_idle(&self) -> bool {
@@ -415,11 +444,12 @@ impl Descriptor {
         Flags(before).has(Flags::IDLE)
     }
 
-    /// Marks a file's page as used.
+    /// Marks a page as used, by a way that no entry shows.
     #[inline]
     pub fn mark_used(&self) {
-        if self.flags().has(Flags::IDLE) {
-            self.flags.fetch_and(!Flags::IDLE.0, Ordering::Relaxed);
+        let idle = Flags::IDLE.and(Flags::PAGE_IDLE).0;
+        if self.flags().0 & idle != 0 {
+            self.flags.fetch_and(!idle, Ordering::Relaxed);
         }
     }
 

@@ -9,11 +9,14 @@ use faultless_mm::Outcome;
 use faultless_paging::{
     Access, Entry, EntryFormat, Frame, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
 };
-use faultless_tdp::{Guest, GuestMachine, GuestOutcome, Npt};
+use faultless_tdp::{Guest, GuestFault, GuestMachine, GuestOutcome, Npt};
 
 use crate::cpu::SoftCpu;
 use crate::machine::{Soft, SoftSpace};
 use crate::shootdown::publish;
+
+/// The end of the guest-physical addresses that four levels of tables reach.
+const LIMIT: u64 = 1 << 48;
 
 /// A guest of a soft machine.
 pub type SoftGuest = Guest<Soft, std::sync::Arc<SoftSpace>>;
@@ -104,11 +107,26 @@ impl<'a> SoftVcpu<'a> {
             if let Some(result) = self.try_word(address, access, &act) {
                 return Ok(result);
             }
-            match self.guest.fault(address, access) {
+            match self.guest.fault_of_vcpu(&self.fault(address, access)) {
                 GuestOutcome::Resolved(_) => {}
                 GuestOutcome::Device => return Err(Exit::Device { address }),
                 GuestOutcome::Host(outcome) => return Err(Exit::Host(outcome)),
             }
+        }
+    }
+
+    /// The fault that an access takes, with the error code of AMD's nested paging: write, user, fetch.
+    fn fault(&self, address: u64, access: Access) -> GuestFault {
+        let error_code = match access {
+            Access::Read => 4,
+            Access::Write => 6,
+            Access::Execute => 20,
+        };
+        GuestFault {
+            address,
+            access,
+            vcpu: self.cpu.number(),
+            error_code,
         }
     }
 
@@ -128,8 +146,9 @@ impl<'a> SoftVcpu<'a> {
         let page = Page::containing(address);
         // SAFETY: a table is freed only after a flush of the guest, which waits for this access section.
         let walked = unsafe { walk::<Npt, Soft>(machine, self.guest.root(), page) };
+        let is_inside = address < LIMIT;
         let frame = match walked {
-            Walk::Leaf { entry, value, .. } => uses(entry, value, access),
+            Walk::Leaf { entry, value, .. } if is_inside => uses(entry, value, access),
             _ => None,
         };
         let result = frame.map(|frame| {

@@ -18,6 +18,10 @@ pub trait SecondLevel: EntryFormat {
     /// The shift by which the rights that were taken away are remembered in free bits.
     const SAVED: u32;
 
+    /// Whether access tracking takes write access away, too.
+    const TRACKS_WRITES: bool =
+        Self::RIGHTS & (Self::FORMAT.write.yes | Self::FORMAT.write.no) != 0;
+
     /// Returns the entry of a page: `write`, it allows stores now; `is_dirty`, it counts as written; `may_write`, the host
     /// lets the guest store to it.
     #[inline]
@@ -44,9 +48,10 @@ pub trait SecondLevel: EntryFormat {
     #[inline]
     fn protected(value: u64) -> u64 {
         let format = Self::FORMAT;
-        // Also where a tracked entry remembers it.
-        let saved = (format.write.yes & Self::RIGHTS) << Self::SAVED;
-        (value & !(format.write.yes | format.write.no | format.dirty | saved)) | format.write.no
+        if Self::TRACKS_WRITES && Self::is_tracked(value) {
+            return Self::tracked(Self::protected(Self::restored(value)));
+        }
+        (value & !(format.write.yes | format.write.no | format.dirty)) | format.write.no
     }
 
     /// Returns the entry of a page to which the host no longer lets the guest store.
@@ -58,11 +63,10 @@ pub trait SecondLevel: EntryFormat {
     /// Whether the guest may have written the page of an entry since the entry was made or protected.
     #[inline]
     fn is_written(value: u64) -> bool {
-        let rights = match Self::is_tracked(value) {
-            true => Self::restored(value),
-            false => value,
-        };
-        Self::has_page(value) && Self::FORMAT.is_writable(rights) && Self::FORMAT.is_dirty(value)
+        if Self::TRACKS_WRITES && Self::is_tracked(value) {
+            return Self::is_written(Self::restored(value));
+        }
+        Self::has_page(value) && Self::FORMAT.is_writable(value) && Self::FORMAT.is_dirty(value)
     }
 
     /// Whether an entry shows a page, perhaps one of which access is tracked.
@@ -234,8 +238,9 @@ mod tests {
             assert!(!format.is_present(tracked) && !format.is_claimed(tracked));
             assert_eq!(format.frame(tracked), FRAME);
             assert_eq!(F::restored(tracked), page);
-            assert_eq!(F::is_written(tracked), F::is_written(page));
+            assert_eq!(F::is_written(tracked), write, "a store is forgotten");
             assert_eq!(F::restored(F::protected(tracked)), F::protected(page));
+            assert!(!F::is_written(F::protected(tracked)));
             assert_eq!(F::restored(F::lowered(tracked)), F::lowered(page));
         }
         let logged = F::page(FRAME, [false, false, true]);

@@ -18,10 +18,14 @@
 //!    [`Ept`], [`Stage2`], or your own), and a flush of what vCPUs have cached.
 //! 2. [`OwnedGuest::new`] makes a guest over an address space. Its [`Guest::root`] is the table for hardware (nCR3, EPTP, VTTBR).
 //! 3. [`Guest::set_slot`] says which memory the guest has; it means what KVM's `KVM_SET_USER_MEMORY_REGION` means.
-//! 4. On a nested page fault, call [`Guest::fault`] and act on the [`GuestOutcome`]: enter the guest again, emulate the access to
+//! 4. On a nested page fault, call [`Guest::fault_of_vcpu`] and act on the [`GuestOutcome`]: enter the guest again, emulate the access to
 //!    a device, or report an error.
 //! 5. For dirty logging, set [`SlotFlags::LOG_DIRTY_PAGES`], then [`Guest::get_dirty_log`] and [`Guest::clear_dirty_log`].
+//!    What your own device models write, they mark with [`Guest::mark_dirty`].
 //! 6. Call [`OwnedGuest::destroy`] when no vCPU runs any more, before the space ends.
+//!
+//! `examples/vmm` is a whole virtual machine monitor in 300 lines: a guest's memory with the traits of rust-vmm's `vm-memory`,
+//! dirty bitmap included, and a migration that copies dirty pages while a vCPU writes.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod age;
@@ -37,7 +41,7 @@ mod tables;
 mod verify;
 mod zap;
 
-pub use fault::{GuestOutcome, Repair};
+pub use fault::{GuestFault, GuestOutcome, Repair};
 pub use format::{Ept, Npt, SecondLevel, Stage2};
 pub use guest::{Guest, GuestMachine, HostSpace, Options, OwnedGuest};
 pub use slots::slot::{Slot, SlotFlags};

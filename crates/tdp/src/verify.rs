@@ -2,7 +2,9 @@
 //!
 //! 1. No entry is claimed, and every page that is shown lies in a slot.
 //! 2. The host's entry shows the same frame.
-//! 3. An entry allows stores only if the host's does and the slot is not read-only.
+//! 3. An entry allows stores only if it says that the host lets the guest store, and it says so only if the host's entry takes
+//!    stores and the slot is not read-only.
+//! 4. With the legacy MMU, the reverse map leads to the entry.
 //!
 //! A port that accounts for all frames also asks which are the guest's ([`Guest::for_each_frame`]).
 
@@ -39,13 +41,14 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             // SAFETY: linked, and nothing is freed meanwhile.
             let table = unsafe { Table::at(self.machine(), frame) };
             for (page, entry) in (first..).zip(table.entries()) {
-                result = result.and_then(|()| self.verify_entry(page, entry.load()));
+                result = result.and_then(|()| self.verify_entry(page, entry));
             }
         });
         result
     }
 
-    fn verify_entry(&self, page: u64, value: u64) -> Result<(), Violation> {
+    fn verify_entry(&self, page: u64, entry: &Entry) -> Result<(), Violation> {
+        let value = entry.load();
         let wrong = |rule| {
             Err(Violation {
                 rule,
@@ -70,8 +73,22 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let Some(shown) = shown.filter(|shown| shown.frame == Self::FORMAT.frame(value)) else {
             return wrong("a guest's entry shows a frame that its host does not");
         };
-        if M::SecondLevel::is_written(value) && (!shown.takes_stores || slot.is_read_only()) {
+        let rights = match M::SecondLevel::is_tracked(value) {
+            true => M::SecondLevel::restored(value),
+            false => value,
+        };
+        if Self::FORMAT.is_writable(rights) && !M::SecondLevel::may_write(value) {
+            return wrong("a guest's entry allows stores, and does not say that it may");
+        }
+        if M::SecondLevel::may_write(value) && (!shown.takes_stores || slot.is_read_only()) {
             return wrong("a guest's entry allows stores that its host does not");
+        }
+        if !self.options.tdp_mmu {
+            let word = slot.rmap.get(self.machine(), page - slot.pages.start);
+            let address = core::ptr::from_ref(entry).addr() as u64;
+            if word.map(Entry::load) != Some(address) {
+                return wrong("the reverse map does not lead to a guest's entry");
+            }
         }
         Ok(())
     }

@@ -11,6 +11,10 @@
 //!
 //! A switch to another thread has the process in bits 8–35 of word 1, the thread in bits 36–63, and the
 //! thread's name in words 2 and 3.
+//!
+//! A guest's fault has no duration. The guest's entry as it was found is in word 3. Word 1 has the bits in which the new entry
+//! differs, bits 0–11 in its bits 8–19 and bits 48–63 in 20–35: frames are between them, and stay. Then the vCPU
+//! (36–51), whether the fault was spurious (52), whether it was fixed (53), and the error code (56–63).
 
 use crate::kind::{How, Kind, Reason};
 
@@ -61,7 +65,63 @@ impl Switch {
     }
 }
 
+/// A guest's fault, as the fast path has seen it (Linux: the event of this name).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastPageFault {
+    /// The number of the vCPU; its lower 16 bits are kept.
+    pub vcpu: u32,
+    /// The guest-physical address.
+    pub address: u64,
+    /// The lower bits of the error code of the machine's exit.
+    pub error_code: u8,
+    /// The guest's entry as it was found; 0 if there is none.
+    pub old: u64,
+    /// The entry as the fast path has left it. Has the same frame.
+    pub new: u64,
+    /// The entry allowed the access already.
+    pub is_spurious: bool,
+    /// The fast path has restored the access. If neither holds, the page has to be mapped.
+    pub is_fixed: bool,
+}
+
+/// Bits 0 to 11 of an entry.
+const LOW: u64 = 0xfff;
+/// The first of the bits of an entry above all frames, and where they are in a payload.
+const HIGH: (u32, u32) = (48, 12);
+const VCPU: u32 = 28;
+const SPURIOUS: u32 = 44;
+const FIXED: u32 = 45;
+
 impl Event {
+    /// Returns the event of a guest's fault.
+    pub fn fast_page_fault(time: u64, fault: &FastPageFault) -> Self {
+        let changed = fault.old ^ fault.new;
+        let bits = changed & LOW | changed >> HIGH.0 << HIGH.1;
+        let outcome = u64::from(fault.is_spurious) << SPURIOUS | u64::from(fault.is_fixed) << FIXED;
+        let vcpu = u64::from(fault.vcpu & 0xffff) << VCPU;
+        Self {
+            start: time,
+            kind: Kind::FastPageFault,
+            payload: bits | vcpu | outcome | u64::from(fault.error_code) << (DURATION_BITS + 8),
+            address: fault.address,
+            value: fault.old,
+        }
+    }
+
+    /// Returns a guest's fault.
+    pub fn to_fast_page_fault(&self) -> FastPageFault {
+        let high = self.payload >> HIGH.1 & 0xffff;
+        FastPageFault {
+            vcpu: (self.payload >> VCPU & 0xffff) as u32,
+            address: self.address,
+            error_code: self.code(),
+            old: self.value,
+            new: self.value ^ (self.payload & LOW | high << HIGH.0),
+            is_spurious: self.payload >> SPURIOUS & 1 != 0,
+            is_fixed: self.payload >> FIXED & 1 != 0,
+        }
+    }
+
     /// Returns an event from `start` to `end`.
     pub fn slice(kind: Kind, start: u64, end: u64, address: u64, value: u64) -> Self {
         Self {
@@ -118,7 +178,7 @@ impl Event {
     /// Returns the duration, in ns.
     pub fn duration(&self) -> u64 {
         match self.kind {
-            Kind::Switch => 0,
+            Kind::Switch | Kind::FastPageFault => 0,
             _ => self.payload & LONGEST,
         }
     }
@@ -184,7 +244,7 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, How, Kind, LONGEST, Reason, Switch};
+    use super::{Event, FastPageFault, How, Kind, LONGEST, Reason, Switch};
 
     fn there_and_back(event: Event) -> Event {
         Event::from_words(event.to_words()).unwrap()
@@ -235,6 +295,28 @@ mod tests {
         };
         let back = there_and_back(Event::switch(77, to));
         assert_eq!((back.to_thread(), back.start, back.duration()), (to, 77, 0));
+    }
+
+    #[test]
+    fn a_guests_fault_keeps_both_entries() {
+        let fault = FastPageFault {
+            vcpu: 65_535,
+            address: 0x7_ffff_f123,
+            error_code: 0x1f,
+            old: 0x8040_000f_ffff_f000,
+            new: 0x7fbf_000f_ffff_ffff,
+            is_spurious: false,
+            is_fixed: true,
+        };
+        let back = there_and_back(Event::fast_page_fault(9, &fault));
+        assert_eq!(back.to_fast_page_fault(), fault);
+        assert_eq!((back.start, back.duration()), (9, 0));
+        let spurious = FastPageFault {
+            is_spurious: true,
+            ..FastPageFault::default()
+        };
+        let back = there_and_back(Event::fast_page_fault(9, &spurious));
+        assert_eq!(back.to_fast_page_fault(), spurious);
     }
 
     #[test]

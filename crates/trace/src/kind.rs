@@ -87,6 +87,8 @@ words! {
         PageOut = 23, "mm:page_out",
         /// A step of reclaim, from its look for pages to the end of its writes. Value: bytes freed.
         Reclaim = 24, "mm:reclaim",
+        /// A guest's fault looked at its entry; see [`crate::FastPageFault`]. Address: the guest-physical one.
+        FastPageFault = 25, "kvmmmu:fast_page_fault",
     }
 }
 

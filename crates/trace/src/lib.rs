@@ -27,7 +27,7 @@ mod ring;
 mod tracer;
 
 pub use counter::{Counter, Counters};
-pub use event::{Event, Switch, WORDS};
+pub use event::{Event, FastPageFault, Switch, WORDS};
 pub use kind::{How, Kind, Mask, Reason};
 pub use latency::{Latencies, Latency, Measure};
 pub use ring::{HEADER, Ring};

@@ -36,6 +36,7 @@ pub mod memfd;
 pub mod node;
 pub mod open;
 pub mod origin;
+mod page_idle;
 pub mod pipe;
 pub mod place;
 pub mod proc;

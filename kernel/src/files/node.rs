@@ -40,6 +40,8 @@ pub enum Body {
     Directory(Directory),
     Link(Name),
     Device(Device),
+    /// The bitmap of idle pages ([`super::page_idle`]).
+    PageIdle,
 }
 
 /// A regular file.
@@ -158,6 +160,7 @@ impl Inode {
             Body::Link(target) => (linux::S_IFLNK, target.len() as u64, 0),
             Body::Device(device) if device.is_block() => (linux::S_IFBLK, 0, 0),
             Body::Device(_) => (linux::S_IFCHR, 0, 0),
+            Body::PageIdle => (linux::S_IFREG, 0, 0),
         };
         let device = match &self.body {
             Body::Device(device) => device.number(),

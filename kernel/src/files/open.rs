@@ -142,6 +142,7 @@ pub fn node(
                 device.check(writes)?;
                 Object::Device(*device, node.clone())
             }
+            Body::PageIdle => Object::PageIdle(node.clone()),
         },
         Node::Proc(entry) if entry.is_directory() => {
             if writes {

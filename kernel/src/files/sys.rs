@@ -1,10 +1,10 @@
-//! Files of `/sys`: made at boot, in the tree of files, because nothing that they show changes later.
+//! Files of `/sys`: made at boot, in the tree of files. Nothing that they show changes later, but for `page_idle`.
 
 use alloc::vec::Vec;
 
 use super::node::Node;
 use super::proc::Text;
-use super::{cpus, huge_pages, ksm, kvm_parameters, tree};
+use super::{cpus, huge_pages, ksm, kvm_parameters, page_idle, tree};
 use crate::errno::{ENOENT, ENOMEM, Errno};
 
 /// Makes all files.
@@ -15,6 +15,7 @@ pub fn build() -> Result<(), Errno> {
     cpus::build()?;
     ksm::build()?;
     huge_pages::build()?;
+    page_idle::build()?;
     kvm_parameters::build()
 }
 

@@ -127,6 +127,15 @@ pub fn create(
     Ok(Node::Memory(inode))
 }
 
+/// Adds an inode that is no regular file.
+///
+/// # Errors
+/// As for [`mkdir`].
+pub fn add_special(directory: &Node, name: &[u8], inode: Shared<Inode>) -> Result<(), Errno> {
+    let _change = CHANGES.take()?;
+    add(writable(directory)?, name, inode)
+}
+
 /// Makes a new name for a file.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-pub use faultless_tdp::Repair;
+pub use faultless_tdp::{GuestFault, Repair};
 use faultless_tdp::{GuestOutcome, OwnedGuest, Slot, SlotFlags};
 
 use super::parameters;
@@ -117,16 +117,15 @@ impl GuestMemory {
         self.guest.set_slot(number, &slot)
     }
 
+    /// Resolves a fault for an access that the host makes for the guest.
+    pub fn fault(&self, address: u64, access: Access) -> Fault {
+        told(self.guest.fault(address, access))
+    }
+
     /// Resolves a guest's fault.
     #[inline]
-    pub fn fault(&self, address: u64, access: Access) -> Fault {
-        match self.guest.fault(address, access) {
-            GuestOutcome::Resolved(repair) => Fault::Resolved(repair),
-            GuestOutcome::Device => Fault::Mmio,
-            GuestOutcome::Host(Outcome::OutOfMemory) => Fault::OutOfMemory,
-            GuestOutcome::Host(Outcome::Interrupted) => Fault::Interrupted,
-            GuestOutcome::Host(_) => Fault::Refused,
-        }
+    pub fn fault_of_vcpu(&self, fault: &GuestFault) -> Fault {
+        told(self.guest.fault_of_vcpu(fault))
     }
 
     /// `KVM_GET_DIRTY_LOG`: writes a slot's bits to the program, and clears them unless the program does.
@@ -174,5 +173,17 @@ impl Drop for GuestMemory {
         verify::guests::remove(&self.guest);
         // SAFETY: Taken once. The VM is gone, so no vCPU runs and no call is in progress.
         unsafe { ManuallyDrop::take(&mut self.guest) }.destroy();
+    }
+}
+
+/// What a guest's fault means to its vCPU.
+#[inline]
+fn told(outcome: GuestOutcome) -> Fault {
+    match outcome {
+        GuestOutcome::Resolved(repair) => Fault::Resolved(repair),
+        GuestOutcome::Device => Fault::Mmio,
+        GuestOutcome::Host(Outcome::OutOfMemory) => Fault::OutOfMemory,
+        GuestOutcome::Host(Outcome::Interrupted) => Fault::Interrupted,
+        GuestOutcome::Host(_) => Fault::Refused,
     }
 }

@@ -2,5 +2,6 @@
 #![cfg(record)]
 
 mod copies;
+mod guests;
 mod lines;
 mod swap;

@@ -39,6 +39,7 @@ mod space {
     mod soft_dirty_stress;
 }
 mod rmap {
+    mod idle;
     mod migrate;
 }
 mod reclaim {
@@ -86,5 +87,8 @@ mod verify {
 }
 // `crates/tdp`.
 mod guests {
+    mod events;
     mod faults;
+    mod reclaim;
+    mod stress;
 }

@@ -7,11 +7,13 @@
 //! * `bell`: sleeping, and barriers between threads.
 //! * `console`: forwards output to the caller.
 //! * `image`: the mappings of a program before it starts.
+//! * `guest`: virtual machines, and their vCPUs.
 //! * `heap`: `malloc`.
 //! * `usage`: times, as `getrusage` returns them.
 
 mod bell;
 pub mod console;
+mod guest;
 mod heap;
 pub mod image;
 mod process;
@@ -21,6 +23,7 @@ mod thread;
 mod usage;
 
 pub use bell::Barrier;
+pub use guest::{Vcpu, Vm};
 pub use heap::{Heap, extend_break};
 pub use process::{End, Process};
 pub use team::Team;

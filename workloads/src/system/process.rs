@@ -3,13 +3,16 @@
 //! A process ends once, for the first reason given. From then on the next access, call or wait of
 //! each of its threads returns [`Stop`], so that all of them return from their bodies.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use faultless_soft::{SoftCpu, SoftSpace};
+use faultless_tdp::Options as GuestOptions;
 use faultless_trace::Counter;
+
+use crate::Options;
 
 use super::bell::Bell;
 use super::console::Message;
@@ -33,7 +36,8 @@ pub enum End {
 /// One program.
 pub struct Process {
     name: &'static str,
-    space: SoftSpace,
+    space: Arc<SoftSpace>,
+    guests: GuestOptions,
     slots: Vec<Slot>,
     /// The bell on which threads sleep and wait for each other.
     pub(super) bell: Bell,
@@ -43,17 +47,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process on a machine with `cpus` CPUs, without threads yet.
+    /// A process on a machine, without threads yet.
     pub fn new(
         name: &'static str,
         space: SoftSpace,
-        cpus: usize,
+        options: &Options<'_>,
         console: SyncSender<Message>,
     ) -> Self {
         Self {
             name,
-            space,
-            slots: (0..cpus).map(|_| Slot::new()).collect(),
+            space: Arc::new(space),
+            guests: options.guests,
+            slots: (0..options.cpus).map(|_| Slot::new()).collect(),
             bell: Bell::default(),
             console,
             end: OnceLock::new(),
@@ -69,6 +74,16 @@ impl Process {
     /// The machine's CPUs.
     pub fn cpus(&self) -> usize {
         self.slots.len()
+    }
+
+    /// The address space.
+    pub(super) fn space(&self) -> &Arc<SoftSpace> {
+        &self.space
+    }
+
+    /// How the memory of guests works.
+    pub fn guests(&self) -> GuestOptions {
+        self.guests
     }
 
     /// Page faults taken so far.
@@ -148,7 +163,7 @@ impl Process {
     }
 
     /// How it ended, and the address space; called when no thread runs.
-    pub fn into_parts(self) -> (Option<(End, Instant)>, SoftSpace) {
+    pub fn into_parts(self) -> (Option<(End, Instant)>, Arc<SoftSpace>) {
         (self.end.into_inner(), self.space)
     }
 }

@@ -36,6 +36,10 @@ impl<'p> Thread<'p> {
         Self { process, cpu, seat }
     }
 
+    pub(super) fn cpu(&self) -> &'p SoftCpu<'p> {
+        self.cpu
+    }
+
     /// Its process.
     pub fn process(&self) -> &'p Process {
         self.process
@@ -168,7 +172,7 @@ impl<'p> Thread<'p> {
     /// Acts like an interrupt: before each access, checks whether the process has ended
     /// or another thread wants the CPU.
     #[inline]
-    fn look_up(&self) -> Result<(), Stop> {
+    pub(super) fn look_up(&self) -> Result<(), Stop> {
         if self.seat.slot().is_called() {
             self.answer()
         } else {

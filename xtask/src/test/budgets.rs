@@ -26,14 +26,14 @@ pub struct Budget {
 }
 
 /// Seconds of the steps without a budget, and of building for tests what changed.
-const OTHERS: u32 = 600;
+const OTHERS: u32 = 720;
 
 /// Every step that has a budget.
 pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "workspace",
         about: "random programs against Linux and models, stress",
-        seconds: 360,
+        seconds: 320,
         fixed: 90,
         scenarios: 107,
         at_once: 0,
@@ -41,7 +41,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "loom",
         about: "one more preemption in each bounded model",
-        seconds: 270,
+        seconds: 230,
         fixed: 60,
         scenarios: 214,
         at_once: 0,
@@ -49,7 +49,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "shuttle",
         about: "random schedules of each scenario",
-        seconds: 350,
+        seconds: 310,
         fixed: 30,
         scenarios: 117,
         at_once: 0,

@@ -298,6 +298,24 @@ pub const STEPS: &[Step] = &[
         ),
     },
     Step {
+        name: "kvm",
+        about: "Linux's own tests of KVM in the kernel (source fetched; with --full or by name)",
+        sources: ALL,
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::LinuxTests],
+        run: Run::LinuxTests(
+            &linux_tests::KVM,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=kvm",
+                "--",
+                "--ignored",
+                "--test-threads=1",
+            ],
+        ),
+    },
+    Step {
         name: "growth",
         about: "no call takes longer because its process has more memory (with --full or by name)",
         sources: ALL,

@@ -10,11 +10,13 @@
 //! * `flush`: the cost of a TLB flush, by pages and as a whole.
 //! * `churn`: mapping and unmapping a few pages, in one thread and in two.
 //! * `scaling`: the same with a thread on each CPU.
+//! * `guests`: faults of guests.
 
 mod change;
 mod churn;
 mod find;
 mod flush;
+mod guests;
 mod host;
 mod limit;
 mod policies;
@@ -33,6 +35,9 @@ pub use change::{mmap_1gib_vs_1mib, protect_100k, unmap_100k};
 pub use churn::{mmap_anywhere, mmap_churn_one_vs_two_spaces, mmap_fixed, munmap_1, munmap_16};
 pub use find::find_100k;
 pub use flush::{page as flush_page, pass as flush_pass, refill as flush_refill};
+pub use guests::{
+    fast_page_fault_off_vs_on, idle_full_vs_fast, one_vm_vs_two_fast, one_vm_vs_two_map,
+};
 pub use host::load_4m;
 pub use limit::{fault_over_limit, fault_over_limit_100k};
 pub use policies::{

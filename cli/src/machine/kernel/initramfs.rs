@@ -160,6 +160,7 @@ mod tests {
             cpus: 4,
             memory: Size::mebi(64),
             swap: Some("1M".parse().unwrap()),
+            kvm: Some("tdp_mmu=N".parse().unwrap()),
             accel: Accel::Tcg,
             timeout: None,
             list_unknown: false,
@@ -196,6 +197,7 @@ mod tests {
         let homes: Vec<_> = lines.iter().filter(|line| line.contains("HOME")).collect();
         assert_eq!(homes, [&"env=HOME=/tmp"]);
         assert!(lines.contains(&"swap=zram:1048576"), "{plain}");
+        assert!(lines.contains(&"kvm=tdp_mmu=N"), "{plain}");
         assert!(!plain.contains("record"));
         let recorded = text(Mask::LATENCIES);
         assert!(

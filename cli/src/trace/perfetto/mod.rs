@@ -219,12 +219,16 @@ fn is_instant(kind: Kind) -> bool {
             | Kind::SpfVmaAccess
             | Kind::SpfPmdChanged
             | Kind::ShootdownSent
+            | Kind::FastPageFault
     )
 }
 
-/// Whether a field is an address, written as a hexadecimal string: JSON's numbers cannot hold every address.
+/// Whether a field is an address or an entry, written as a hexadecimal string: JSON's numbers cannot hold every address.
 fn is_address(field: Field) -> bool {
-    matches!(field, Field::Address | Field::Wanted)
+    matches!(
+        field,
+        Field::Address | Field::Wanted | Field::OldEntry | Field::NewEntry
+    )
 }
 
 /// Nanoseconds as the microseconds that the format wants, exactly.

@@ -56,6 +56,16 @@ impl<M: Machine> Memory<M> {
         self.trace_end(kind, start, address, value, 0);
     }
 
+    /// Records the event that `make` returns for the present time, on this CPU. For what the core's events do not cover; the
+    /// caller has seen [`Tracer::any_is_on`].
+    #[cold]
+    pub fn record(&self, make: impl FnOnce(u64) -> Event) {
+        let tracer = self.this_cpu().tracer();
+        if tracer.is_on() {
+            tracer.record(make(self.machine().now()));
+        }
+    }
+
     /// Records an operation that began at `start`, and returns its result.
     #[inline(always)]
     pub(crate) fn trace_result<R>(

@@ -2,7 +2,8 @@
 //!
 //! Hardware's accessed bit records that a page was used.
 //!
-//! It is flushed before the operation ends, so that the next use sets it again ([`crate::table::age`]).
+//! It is flushed before the operation ends, so that the next use sets it again ([`crate::table::age`]). Guests lose the entries
+//! of these pages, also of those that only they have used.
 //!
 //! *Writes*: the entries.
 
@@ -56,7 +57,8 @@ impl<M: Machine> AddressSpace<M> {
     fn clear_accessed_in(&self, pages: Pages, gather: &mut Gather) {
         let _section = self.memory().enter();
         self.tables().for_each_entry(pages, &mut |entry, page| {
-            if let Some(before) = self.tables().clear_accessed(entry) {
+            let before = self.tables().clear_accessed(entry);
+            if let Some(before) = before.or_else(|| self.tables().for_guests(entry)) {
                 self.tables().gather(before, page, gather);
             }
         });

@@ -178,13 +178,16 @@ fn age<'s, M: Machine>(
     let counted = space.tables().counted(value);
     let counted = counted.filter(|page| page.flags().has(Flags::ANONYMOUS))?;
     swept.seen += 1;
+    // What a look for idle pages has seen of it.
+    let was_used = counted.take_page_young() && taken == Taken::Unused;
     if format.is_used(value) && taken == Taken::Unused {
         // By compare-and-swap: hardware may set bits at any moment (rule R8).
         swept.aged += u64::from(entry.replace(value, format.unused(value)).is_ok());
         space.tables().age_guests(page, true);
         return None;
     }
-    if taken == Taken::Unused && space.tables().age_guests(page, true) {
+    let is_used_by_guests = taken == Taken::Unused && space.tables().age_guests(page, true);
+    if was_used || is_used_by_guests {
         swept.aged += 1;
         return None;
     }

@@ -22,7 +22,7 @@
 
 use core::ptr::NonNull;
 
-use faultless_paging::{Access, ENTRIES, Entry, Frame, Gather, Link, Page, Pages, Walk};
+use faultless_paging::{Access, ENTRIES, Entry, Frame, Gather, Link, Page, Pages, Value, Walk};
 use faultless_sync::atomic::{AtomicU64, Ordering};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
@@ -146,6 +146,16 @@ impl<M: Machine> Tables<M> {
             visit(hook);
             at = hook.next.load(Ordering::Acquire);
         }
+    }
+
+    /// Returns what an entry holds, if guests may show its page whether or not the host counts it as used.
+    #[inline]
+    pub(crate) fn for_guests(&self, entry: &Entry) -> Option<Value> {
+        if self.guests.first.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let value = entry.load();
+        (Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value)).then_some(value)
     }
 
     /// Whether a guest has used a page since it was last aged. With `clears`, it counts as unused from then on.

@@ -131,6 +131,10 @@ impl<M: Machine> Tables<M> {
                 if entry.replace(value, left).is_ok() {
                     self.gather(value, page, &mut gather);
                     kept |= shared;
+                    if shared && Self::FORMAT.is_used(value) {
+                        // The page stays, and no entry says so any more.
+                        counted.inspect(|page| page.mark_used());
+                    }
                     // A kept page is counted when it is released.
                     gone.add(counted.filter(|_| !shared).map(RssKind::of));
                     if !shared && counted.is_some_and(Descriptor::unmap) {

@@ -13,15 +13,65 @@
 //! *Models*: loom `log.rs`.
 
 use faultless_paging::{Access, Page, Walk};
+use faultless_trace::{Event, FastPageFault};
 
-use crate::fault::Repair;
+use crate::fault::{GuestFault, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
 
+/// Is told of the entry that the fast path finds and leaves; `()` ignores it.
+pub(crate) trait EntrySink {
+    /// The entry as it is before it changes.
+    fn found(&mut self, value: u64);
+    /// What it was changed to.
+    fn changed(&mut self, value: u64);
+}
+
+impl EntrySink for () {
+    #[inline(always)]
+    fn found(&mut self, _: u64) {}
+    #[inline(always)]
+    fn changed(&mut self, _: u64) {}
+}
+
+impl EntrySink for FastPageFault {
+    fn found(&mut self, value: u64) {
+        (self.old, self.new) = (value, value);
+    }
+
+    fn changed(&mut self, value: u64) {
+        self.new = value;
+    }
+}
+
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
+    /// As [`Guest::repair`], with an event. The fast path is compiled twice, so that a fault without a trace pays one branch
+    /// for it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn repair_recorded(&self, fault: &GuestFault) -> Option<Repair> {
+        let mut event = FastPageFault {
+            vcpu: fault.vcpu,
+            address: fault.address,
+            error_code: fault.error_code,
+            ..FastPageFault::default()
+        };
+        let repair = self.repair(Page::containing(fault.address), fault.access, &mut event);
+        event.is_fixed = repair == Some(Repair::Fast);
+        event.is_spurious = repair == Some(Repair::Spurious);
+        self.memory
+            .record(|now| Event::fast_page_fault(now, &event));
+        repair
+    }
+
     /// Repairs the entry of a page. `None` if it takes more than what the entry says.
     #[inline]
-    pub(crate) fn repair(&self, page: Page, access: Access) -> Option<Repair> {
+    pub(crate) fn repair(
+        &self,
+        page: Page,
+        access: Access,
+        sink: &mut impl EntrySink,
+    ) -> Option<Repair> {
         let section = self.memory.enter();
         let Walk::Leaf {
             entry, mut value, ..
@@ -30,6 +80,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             return None;
         };
         loop {
+            sink.found(value);
             let mut new = value;
             if M::SecondLevel::is_tracked(value) {
                 new = M::SecondLevel::restored(value);
@@ -47,7 +98,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             }
             // Release and acquire: what the guest stores from here on comes after what the protection's owner has read.
             match entry.replace(value, new) {
-                Ok(()) => return Some(Repair::Fast),
+                Ok(()) => {
+                    sink.changed(new);
+                    return Some(Repair::Fast);
+                }
                 Err(now) => value = now,
             }
         }

@@ -10,15 +10,15 @@ mod fast;
 mod map;
 
 use faultless_mm::Outcome;
-use faultless_paging::{Access, PAGE_SIZE, Page};
+use faultless_paging::{Access, ENTRIES, LEVELS, PAGE_SIZE, Page};
 use faultless_sync::Backoff;
-use faultless_trace::Counter;
+use faultless_trace::{Counter, Tracer};
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::tables::Again;
 
-/// Guest-physical pages that four levels of tables reach.
-pub(crate) const LIMIT: u64 = 1 << 36;
+/// Guest-physical pages that the tables reach.
+pub(crate) const LIMIT: u64 = (ENTRIES as u64).pow(LEVELS as u32);
 
 /// How often a fault looks for memory for a table.
 const SEARCHES: u32 = 16;
@@ -45,19 +45,46 @@ pub enum Repair {
     Mapped,
 }
 
+/// A guest's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestFault {
+    /// The guest-physical address.
+    pub address: u64,
+    /// What the guest wants to do there.
+    pub access: Access,
+    /// The number of the vCPU, for the trace.
+    pub vcpu: u32,
+    /// The lower bits of hardware's error code, for the trace.
+    pub error_code: u8,
+}
+
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
-    /// Resolves a guest's fault at a guest-physical address. With no lock held, outside sections, in the thread of a vCPU,
-    /// whose own address space may be any.
+    /// Resolves a fault that no vCPU has taken, as for an access that the host makes for the guest. As
+    /// [`Guest::fault_of_vcpu`].
     #[inline]
     pub fn fault(&self, address: u64, access: Access) -> GuestOutcome {
-        let page = Page::containing(address);
+        let fault = GuestFault {
+            address,
+            access,
+            vcpu: 0,
+            error_code: 0,
+        };
+        self.fault_of_vcpu(&fault)
+    }
+
+    /// Resolves a guest's fault. With no lock held, outside sections, in the thread of a vCPU, whose own address space may be
+    /// any.
+    #[inline]
+    pub fn fault_of_vcpu(&self, fault: &GuestFault) -> GuestOutcome {
+        let (page, access) = (Page::containing(fault.address), fault.access);
         self.memory.count(Counter::PfTaken);
-        if page.0 >= LIMIT {
-            return GuestOutcome::Device;
-        }
-        if self.options.fast_page_fault
-            && let Some(repair) = self.repair(page, access)
-        {
+        // Outside the limit the walk would find another page's entry.
+        let repaired = match self.options.fast_page_fault && page.0 < LIMIT {
+            true if Tracer::any_is_on() => self.repair_recorded(fault),
+            true => self.repair(page, access, &mut ()),
+            false => None,
+        };
+        if let Some(repair) = repaired {
             // As in KVM: also among those that were fixed, or spurious.
             self.memory.count(Counter::PfFast);
             self.count(repair);

@@ -13,6 +13,7 @@
 //! *Models*: loom `log.rs`.
 
 pub(crate) mod bitmap;
+mod page;
 
 use faultless_mm::Errno;
 use faultless_paging::Pages;

@@ -33,7 +33,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes a slot, or changes the one with this number: its address, whether it is logged, or, with size 0, its existence.
     ///
     /// # Errors
-    /// `EINVAL` for what is not aligned, wraps, is too large or outside the host's addresses, for a number that is too high,
+    /// `EINVAL` for what is not aligned, wraps, is too large or outside the host's or the tables' addresses, for a number that is too high,
     /// for a slot to be deleted that is not there, and for a change that is none of these; `EEXIST` if another slot has some
     /// of the pages; `ENOMEM`. Nothing is changed then.
     pub fn set_slot(&self, number: u32, slot: &Slot) -> Result<(), Errno> {
@@ -109,7 +109,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 if is_aligned
                     && is_inside
                     && is_small
-                    && end <= LIMIT * PAGE_SIZE
+                    && end / PAGE_SIZE <= LIMIT
                     && (number as usize) < MOST_SLOTS =>
             {
                 Ok(Pages::of_bytes(slot.guest_address..end))

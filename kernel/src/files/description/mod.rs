@@ -46,6 +46,8 @@ pub enum Object {
     /// A file of `/proc` that shows a process's memory, by address, or its state.
     Memory(proc::Entry, proc::MemoryFile),
     Device(Device, Node),
+    /// The bitmap of idle pages.
+    PageIdle(Node),
     Stream(Stream),
     Pipe(pipe::End),
     Event(Event),
@@ -192,7 +194,10 @@ impl Description {
     pub fn stat(&self) -> Result<Stat, Errno> {
         match &self.object {
             Object::File(inode) => Node::Memory(inode.clone()).stat(),
-            Object::Directory(node) | Object::Device(_, node) | Object::Path(node) => node.stat(),
+            Object::Directory(node)
+            | Object::Device(_, node)
+            | Object::PageIdle(node)
+            | Object::Path(node) => node.stat(),
             Object::Text(entry, _) | Object::Listing(entry, _) | Object::Memory(entry, _) => {
                 entry.stat()
             }
@@ -226,9 +231,10 @@ impl Description {
     pub fn node(&self) -> Option<Node> {
         match &self.object {
             Object::File(inode) => Some(Node::Memory(inode.clone())),
-            Object::Directory(node) | Object::Device(_, node) | Object::Path(node) => {
-                Some(node.clone())
-            }
+            Object::Directory(node)
+            | Object::Device(_, node)
+            | Object::PageIdle(node)
+            | Object::Path(node) => Some(node.clone()),
             Object::Text(entry, _) | Object::Listing(entry, _) | Object::Memory(entry, _) => {
                 Some(Node::Proc(*entry))
             }

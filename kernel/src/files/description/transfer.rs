@@ -12,6 +12,7 @@ use super::super::copy::copy_out;
 use super::super::device::Device;
 use super::super::limit;
 use super::super::node::{Body, Inode};
+use super::super::page_idle;
 use super::super::proc;
 use super::{Description, Object};
 use crate::errno::{Answer, EBADF, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
@@ -61,6 +62,7 @@ impl Description {
                 self.at(at, |position| listing.read(position, to, length))
             }
             Object::Memory(_, file) => self.at(at, |position| file.read(position, to, length)),
+            Object::PageIdle(_) => self.at(at, |position| page_idle::read(position, to, length)),
             Object::Directory(_) => Err(EISDIR),
             Object::Path(_) => Err(EBADF),
             Object::Device(device, _) => device.read(to, length, self.waits()),
@@ -97,6 +99,7 @@ impl Description {
             }
             Object::Memory(_, file) if !file.has_position() => file.write(0, from, length),
             Object::Memory(_, file) => self.at(at, |position| file.write(position, from, length)),
+            Object::PageIdle(_) => self.at(at, |position| page_idle::write(position, from, length)),
             Object::Text(proc::Entry::System(system), _) => system.set(from, length),
             Object::Directory(_) | Object::Path(_) | Object::Text(..) | Object::Listing(..) => {
                 Err(EBADF)
@@ -126,7 +129,9 @@ impl Description {
                 self.position.store(there, Ordering::Relaxed);
                 return Ok(there);
             }
-            Object::Directory(_) | Object::Text(..) | Object::Listing(..) => 0,
+            Object::Directory(_) | Object::Text(..) | Object::Listing(..) | Object::PageIdle(_) => {
+                0
+            }
             // As on Linux: a terminal cannot seek, and the other devices stay at 0.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),
             Object::Device(..) | Object::Faults(_) | Object::Guest(_) => return Ok(0),

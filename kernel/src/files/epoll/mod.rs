@@ -56,6 +56,7 @@ impl Control {
             | Object::Directory(_)
             | Object::Text(..)
             | Object::Listing(..)
+            | Object::PageIdle(_)
             | Object::Memory(..) => {
                 return Err(EPERM);
             }

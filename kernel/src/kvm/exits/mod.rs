@@ -4,13 +4,13 @@ mod debug;
 mod instruction;
 pub mod mmio;
 
-use super::memory::{Fault, Repair};
+use super::memory::{Fault, GuestFault, Repair};
 use super::state::{State, exception, register};
 use super::stats::Stat;
 use super::vcpu::Vcpu;
 use super::vm::Vm;
 use super::{cpuid, events, interrupts, io, msr, uapi};
-use crate::arch;
+use crate::arch::{self, svm};
 use crate::errno::{EFAULT, EINTR, Errno};
 use crate::memory::Access;
 use crate::process;
@@ -63,6 +63,9 @@ const NO_SUCH_HYPERCALL: u64 = (-1000i64) as u64;
 pub fn handle(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
     vcpu.stats.add(Stat::Exits);
     let code = state.control().exit_code;
+    if svm::lost_state(state.save()) {
+        return Ok(lost(vcpu, state));
+    }
     if code == code::NESTED_FAULT {
         events::deliver_again(state);
         return nested_fault(vm, vcpu, state);
@@ -81,6 +84,16 @@ pub fn handle(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
     other(code, vm, vcpu, state)
 }
 
+/// Tells the program that the guest's state is gone, and shows it none of the kernel's.
+#[cold]
+fn lost(vcpu: &Vcpu, state: &mut State) -> Next {
+    log::error!("the processor has lost the state of a guest");
+    state.reset();
+    let details = [u64::from(uapi::INTERNAL_UNEXPECTED)];
+    vcpu.area.leave(uapi::exit::INTERNAL_ERROR, &details);
+    Next::Leave
+}
+
 #[inline]
 fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
     const WRITE: u64 = 2;
@@ -93,7 +106,13 @@ fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> 
     };
     let stats = &vcpu.stats;
     stats.add(Stat::PfTaken);
-    match vm.memory.fault(address, access) {
+    let fault = GuestFault {
+        address,
+        access,
+        vcpu: vcpu.id,
+        error_code: error as u8,
+    };
+    match vm.memory.fault_of_vcpu(&fault) {
         Fault::Resolved(repair) => {
             match repair {
                 Repair::Fast => {

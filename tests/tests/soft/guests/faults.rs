@@ -25,6 +25,9 @@ fn both(pages: u64, test: impl Fn(&OneSlot)) {
 
 fn end((slot, before): (OneSlot, u64)) {
     let memory = slot.space.memory();
+    slot.run(0, |_, _| {
+        slot.guest.verify().unwrap_or_else(|v| panic!("{v}"))
+    });
     slot.destroy();
     faultless_soft::SoftCpu::attend(memory, 0, || {
         memory.expedite();
@@ -48,6 +51,9 @@ fn a_guest_reads_and_writes_its_host() {
             };
             assert_eq!(vcpu.load(BASE + 8 * PAGE), Err(outside));
             assert_eq!(vcpu.store(0, 1), Err(Exit::Device { address: 0 }));
+            // The tables do not reach so far, and their indices would repeat.
+            let address = BASE + (1 << 48);
+            assert_eq!(vcpu.load(address), Err(Exit::Device { address }));
         });
     });
 }
@@ -189,6 +195,9 @@ fn dirty_bits_log_without_faults() {
         assert_eq!(counts.get(Counter::PfTaken), 0);
         assert_eq!(test.dirty(true), [1]);
         assert_eq!(test.dirty(true), []);
+        let (counts, ()) = counted(memory, || vcpu.store(BASE + PAGE, 3).unwrap());
+        assert_eq!(counts.get(Counter::PfTaken), 0, "clearing took access away");
+        assert_eq!(test.dirty(true), [1]);
     });
     test.destroy();
 }

@@ -76,6 +76,15 @@ fn migrate(cpu: &Processor<'_>, at: u64) {
     machine.free(number, if moved { from } else { to });
 }
 
+/// Makes the page at an address idle. The frame may become another page's at any moment.
+fn idle(cpu: &Processor<'_>, at: u64) {
+    let memory = cpu.space().memory();
+    if let Some(frame) = cpu.space().translate(at) {
+        memory.set_idle(frame);
+        memory.is_idle(frame);
+    }
+}
+
 /// Lets the handler of a userfaultfd do something. It tracks stores, and waits for nothing, so that no access needs
 /// it; what reads its events is each thread.
 fn handle(cpu: &Processor<'_>, to: &Userfault<Model>, pages: Pages, from: u64) {
@@ -177,8 +186,12 @@ fn any(
             Ok(())
         }
         18 if pages % 2 == 0 => space.madvise(at, length, advice::COLD),
-        18 => {
+        18 if one => {
             space.clear_accessed(AgingMode::All);
+            Ok(())
+        }
+        18 => {
+            idle(cpu, at);
             Ok(())
         }
         19 if one => space.munlock(at, length),

@@ -9,6 +9,21 @@
 
 use core::arch::naked_asm;
 
+use super::super::paging;
+use super::Save;
+
+unsafe extern "C" {
+    /// The first instruction after a guest has left.
+    static svm_left: u8;
+}
+
+/// Whether the control block of a guest that has left has the kernel's own state: the emulator (QEMU 7.2 with
+/// several CPUs, seldom) has stored the state at an exit twice, the second time after it had switched back.
+#[inline]
+pub fn lost_state(save: &Save) -> bool {
+    save.rip == &raw const svm_left as u64 && save.cr3 == paging::current_root()
+}
+
 /// Runs a guest until it leaves. `block` and `host` are physical addresses of control blocks: the guest's, and
 /// that to which `vmsave` has stored this CPU's state. `registers` has the guest's in the order of their
 /// numbers in `kvm_regs`: RAX, RBX, RCX, RDX, RSI, RDI, RSP, RBP, R8 to R15; RAX and RSP are not used.
@@ -48,6 +63,8 @@ pub unsafe extern "C" fn enter(block: u64, host: u64, registers: *mut [u64; 16])
         "sti",
         "vmload rax",
         "vmrun rax",
+        ".global svm_left",
+        "svm_left:",
         "vmsave rax",
         "cli",
         "mov rax, [rsp]",

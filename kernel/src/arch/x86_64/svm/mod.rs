@@ -21,7 +21,7 @@ use crate::errno::{ENOMEM, Errno};
 use crate::memory::machine::{self, Purpose};
 
 pub use bitmaps::{messages, ports};
-pub use enter::enter;
+pub use enter::{enter, lost_state};
 pub use vmcb::{Clean, Control, Intercepts, Save, Segment, Vmcb};
 
 /// `EFER.SVME`.
