@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_mm::Outcome;
-use faultless_paging::{Access, Entry, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, walk};
+use faultless_paging::{
+    Access, Entry, EntryFormat, Frame, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
+};
 use faultless_tdp::{Guest, GuestFault, GuestMachine, GuestOutcome, Npt};
 
 use crate::cpu::SoftCpu;
@@ -42,9 +44,9 @@ impl GuestMachine for Soft {
     }
 }
 
-/// Whether an entry allows an access. If so, its accessed and dirty bits are set, as by hardware.
+/// Returns the frame of an entry if it allows an access. Then its accessed and dirty bits are set, as by hardware.
 #[inline]
-fn uses(entry: &Entry, value: u64, access: Access) -> bool {
+fn uses(entry: &Entry, value: u64, access: Access) -> Option<Frame> {
     let format = Npt::FORMAT;
     let dirty = match access {
         Access::Write => format.dirty,
@@ -54,11 +56,11 @@ fn uses(entry: &Entry, value: u64, access: Access) -> bool {
     while format.permits(value, access) {
         let used = value | format.accessed | dirty;
         if used == value || entry.replace(value, used).is_ok() {
-            return true;
+            return Some(format.frame(value));
         }
         value = entry.load();
     }
-    false
+    None
 }
 
 /// A vCPU on the calling thread's CPU.
@@ -145,15 +147,16 @@ impl<'a> SoftVcpu<'a> {
         // SAFETY: a table is freed only after a flush of the guest, which waits for this access section.
         let walked = unsafe { walk::<Npt, Soft>(machine, self.guest.root(), page) };
         let is_inside = address < LIMIT;
-        let result = match walked {
-            Walk::Leaf { entry, value, .. } if is_inside && uses(entry, value, access) => {
-                let frame = machine.pointer(Npt::FORMAT.frame(value)).as_ptr();
-                let offset = (address % PAGE_SIZE) as usize;
-                // SAFETY: inside a frame of the arena, aligned; guests access it atomically.
-                Some(act(unsafe { &*frame.add(offset).cast::<AtomicU64>() }))
-            }
+        let frame = match walked {
+            Walk::Leaf { entry, value, .. } if is_inside => uses(entry, value, access),
             _ => None,
         };
+        let result = frame.map(|frame| {
+            let page = machine.pointer(frame).as_ptr();
+            let offset = (address % PAGE_SIZE) as usize;
+            // SAFETY: inside a frame of the arena, aligned; guests access it atomically.
+            act(unsafe { &*page.add(offset).cast::<AtomicU64>() })
+        });
         target.end();
         result
     }

@@ -3,6 +3,7 @@
 
 use super::memory::{Fault, GuestMemory};
 use super::state::{CR0_PG, EFER_LMA, State};
+use crate::arch::protection_keys::Opened;
 use crate::arch::uaccess;
 use crate::errno::{EFAULT, Errno};
 
@@ -34,6 +35,8 @@ fn word(memory: &GuestMemory, at: u64, bytes: usize) -> Result<u64, Refused> {
 /// Reads guest-physical memory within a page.
 fn read_physical(memory: &GuestMemory, at: u64, to: &mut [u8]) -> Result<(), Refused> {
     let host = memory.host_address(at).ok_or(Refused::NoMemory(at))?;
+    // The rights in the register are the guest's, and not those of the program.
+    let _opened = Opened::new();
     uaccess::read_bytes(host, to).map_err(|_| Refused::ByHost)
 }
 
@@ -153,7 +156,11 @@ pub fn write(
             Fault::Mmio => return Err(Refused::NoMemory(physical)),
             _ => return Err(Refused::ByHost),
         }
-        uaccess::write_bytes(host, &from[done..done + part]).map_err(|_| Refused::ByHost)?;
+        // As above.
+        let opened = Opened::new();
+        let written = uaccess::write_bytes(host, &from[done..done + part]);
+        drop(opened);
+        written.map_err(|_| Refused::ByHost)?;
         // Once more: the log may have been read and cleared before the write.
         match memory.prepare_write(physical) {
             Fault::Resolved(_) | Fault::Mmio => Ok(()),

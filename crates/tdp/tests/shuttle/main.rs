@@ -3,6 +3,7 @@
 
 #[path = "../../../mm/tests/model/mod.rs"]
 mod model;
+#[allow(dead_code, reason = "shared with the loom models")]
 #[path = "../model/vcpu.rs"]
 mod vcpu;
 
