@@ -298,3 +298,40 @@ fn addresses_end_with_the_tables() {
         });
     });
 }
+
+#[test]
+fn a_hypervisor_marks_what_it_writes_itself() {
+    both(70, |test| {
+        test.run(0, |_, vcpu| {
+            test.guest.mark_dirty(BASE, 4096);
+            assert!(!test.guest.is_dirty(BASE), "nothing is logged");
+            test.set(SlotFlags::LOG_DIRTY_PAGES);
+            // From the middle of a page to the middle of another, and outside.
+            test.guest.mark_dirty(BASE + 63 * PAGE + 100, 2 * PAGE);
+            test.guest.mark_dirty(BASE + 69 * PAGE, u64::MAX);
+            test.guest.mark_dirty(BASE - PAGE, PAGE);
+            vcpu.store(BASE + PAGE, 1).unwrap();
+            let dirty = Vec::from_iter((0..72).filter(|p| test.guest.is_dirty(BASE + p * PAGE)));
+            assert_eq!(dirty, [1, 63, 64, 65, 69]);
+            assert_eq!(test.dirty(true), dirty);
+            assert!(!test.guest.is_dirty(BASE + PAGE));
+        });
+    });
+}
+
+#[test]
+fn no_slot_lies_where_the_tables_do_not_reach() {
+    both(1, |test| {
+        test.run(0, |_, _| {
+            let slot = |guest_address| Slot {
+                guest_address,
+                size: PAGE,
+                host_address: test.host,
+                flags: SlotFlags::empty(),
+            };
+            let set = |at| test.guest.set_slot(1, &slot(at));
+            assert_eq!(set(1 << 48), Err(Errno::EINVAL));
+            assert_eq!(set((1 << 48) - PAGE), Ok(()));
+        });
+    });
+}

@@ -5,7 +5,7 @@
 //!
 //! | part | the host | what a vCPU finds |
 //! | --- | --- | --- |
-//! | 0 | pages it out, shares it by a fork, stores to another word | its last number |
+//! | 0 | pages it out, shares it by a fork, marks it idle, stores to another word | its last number |
 //! | 1 | also discards it | its last number, or 0 |
 //! | 2 | also takes write access away for a while | its last number, or a store that fails |
 //! | 3 | also moves it elsewhere and back | its last number, or an access that fails |
@@ -16,7 +16,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use faultless_mm::{Access, Outcome, PhysicalMemory, advice, remap_flags};
+use faultless_mm::{Access, AgingMode, Outcome, PhysicalMemory, advice, remap_flags};
 use faultless_soft::{Exit, SoftCpu, SoftSpace, SoftVcpu, Trap};
 use faultless_tdp::{Options, Slot, SlotFlags};
 use faultless_tests::guest::{BASE, OneSlot};
@@ -111,7 +111,7 @@ fn host(run: &Run<'_>, cpu: &SoftCpu<'_>) {
     run.start.wait();
     while run.goes_on() {
         let part = |part: u64| (run.host(part * PART), PART * PAGE);
-        match numbers.below(8) {
+        match numbers.below(11) {
             0 => space
                 .madvise(run.host(0), PAGES * PAGE, advice::PAGEOUT)
                 .unwrap(),
@@ -139,6 +139,14 @@ fn host(run: &Run<'_>, cpu: &SoftCpu<'_>) {
                 std::thread::yield_now();
                 assert_eq!(read(), before, "a child sees its parent's guest");
                 child.destroy();
+            }
+            5 => space.clear_accessed(AgingMode::All),
+            6..=8 => {
+                let page = run.host(numbers.below(PAGES));
+                if let Some(frame) = space.translate(page) {
+                    space.memory().set_idle(frame);
+                    space.memory().is_idle(frame);
+                }
             }
             _ => {
                 let page = numbers.below(PART);
