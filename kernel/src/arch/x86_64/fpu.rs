@@ -13,11 +13,16 @@ use super::protection_keys;
 pub const AREA_SIZE: usize = 2752;
 const HEADER: usize = 512;
 const MXCSR: usize = 24;
+/// The end of the x87 registers.
+const REGISTERS_END: usize = 160;
 const SOFTWARE: usize = 464;
 const MAGIC_1: u32 = 0x4650_5853;
 /// Ends the state in a signal frame.
 pub const MAGIC_2: u32 = 0x4650_5845;
 
+/// The XSAVE components of x87 and of SSE, in the first byte of the header.
+const X87: u8 = 1;
+const SSE: u8 = 2;
 /// The XSAVE component of protection-key rights (PKRU).
 const KEYS: u64 = 1 << 9;
 /// The offset of that component in the state.
@@ -132,6 +137,10 @@ fn set_components(components: u64) {
 }
 
 /// Saves the registers.
+///
+/// X87 state that is as `fninit` leaves it is marked so, which most CPUs do themselves. QEMU 7.2 does not, and a
+/// load of that state then writes to a word of the *first* CPU, without a lock. In that word is whether the first
+/// CPU is in a guest, so a guest's state can be lost (`svm::lost_state`). A load of state marked so does not write.
 pub fn save(area: &mut Area) {
     let at = area.0.as_mut_ptr();
     // SAFETY: The area is aligned and large enough for the components chosen.
@@ -139,10 +148,22 @@ pub fn save(area: &mut Area) {
         if COMPONENTS.load(Ordering::Relaxed) != 0 {
             core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX,
                 options(nostack, preserves_flags));
+            if is_initial_x87(area) {
+                area.0[HEADER] &= !X87;
+            }
         } else {
             core::arch::asm!("fxsave64 [{}]", in(reg) at, options(nostack, preserves_flags));
         }
     }
+}
+
+/// Whether x87 state is that after a reset.
+fn is_initial_x87(area: &Area) -> bool {
+    const CONTROL: u64 = 0x37f;
+    let words = area.0[..REGISTERS_END].as_chunks::<8>().0;
+    let is_zero = |words: &[[u8; 8]]| words.iter().all(|&word| word == [0; 8]);
+    // The word at 24 is MXCSR and its mask.
+    words[0] == CONTROL.to_le_bytes() && is_zero(&words[1..3]) && is_zero(&words[4..])
 }
 
 /// Loads the registers from state that the CPU saved or [`check`] accepted.
@@ -174,6 +195,8 @@ pub fn describe_for_signal(area: &mut Area) {
     if COMPONENTS.load(Ordering::Relaxed) == 0 {
         return;
     }
+    // The legacy part is always there, for handlers that do not look.
+    area.0[HEADER] |= X87 | SSE;
     let size = size() as u32;
     let mut put = |at: usize, bytes: &[u8]| area.0[at..at + bytes.len()].copy_from_slice(bytes);
     put(SOFTWARE, &MAGIC_1.to_le_bytes());
@@ -208,7 +231,7 @@ pub fn check(area: &mut Area, extended: bool) -> bool {
     }
     if !extended {
         area.0[HEADER..].fill(0);
-        area.0[HEADER] = 0b11;
+        area.0[HEADER] = X87 | SSE;
         area.set_keys();
         return true;
     }

@@ -17,8 +17,8 @@ unsafe extern "C" {
     static svm_left: u8;
 }
 
-/// Whether the control block of a guest that has left has the kernel's own state: the emulator (QEMU 7.2 with
-/// several CPUs, seldom) has stored the state at an exit twice, the second time after it had switched back.
+/// Whether the control block of a guest that has left has the kernel's own state. QEMU 7.2 can store the state at an
+/// exit twice, the second time after it has switched back, if another CPU loads x87 state; see `fpu::save`.
 #[inline]
 pub fn lost_state(save: &Save) -> bool {
     save.rip == &raw const svm_left as u64 && save.cr3 == paging::current_root()
