@@ -22,7 +22,7 @@ const SYNTAX: Syntax = Syntax {
 
 fn usage(name: &str) -> String {
     format!(
-        "\nusage: {name} [-h] [-m mode] [-b vcpu_bytes] [-v vcpus] [-o] [-s mem_type] [--clear-refs]\n\n\
+        "Usage: {name} [options]\n\n\
          {USAGE}\
          \t--clear-refs\tMark memory idle as a write to /proc/PID/clear_refs does\n"
     )

@@ -34,8 +34,7 @@ const SYNTAX: Syntax = Syntax {
 
 fn usage(name: &str) -> String {
     format!(
-        "\nusage: {name} [-h] [-a] [-i iterations] [-p offset] [-g] [-m mode] [-b vcpu bytes] [-v vcpus] [-o] \
-         [-r random seed] [-s mem type] [-x memslots] [-w percentage]\n\n\
+        "Usage: {name} [options]\n\n\
          \t-a\t\tTouch pages at random, not in order\n\
          \t-i iterations\tNumber of iterations, at least 2 (2)\n\
          \t-g\t\tGetting the log also clears it\n\
