@@ -103,7 +103,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Tries to make memory free, with nothing held.
     #[cold]
-    fn find_memory(&self) {
+    pub(crate) fn find_memory(&self) {
         self.memory.expedite();
         self.memory.reclaim_some();
     }

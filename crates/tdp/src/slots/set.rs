@@ -10,6 +10,7 @@ use core::ptr;
 
 use faultless_mm::Errno;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
+use faultless_sync::Backoff;
 use faultless_sync::atomic::{Ordering, fence};
 
 use crate::fault::LIMIT;
@@ -29,6 +30,9 @@ struct Kept {
 /// The largest number of pages of a slot (Linux: `KVM_MEM_MAX_NR_PAGES`).
 const MOST_PAGES: u64 = (1 << 31) - 1;
 
+/// How often a change looks for memory.
+const SEARCHES: u32 = 64;
+
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes a slot, or changes the one with this number: its address, whether it is logged, or, with size 0, its existence.
     ///
@@ -37,6 +41,20 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// for a slot to be deleted that is not there, and for a change that is none of these; `EEXIST` if another slot has some
     /// of the pages; `ENOMEM`. Nothing is changed then.
     pub fn set_slot(&self, number: u32, slot: &Slot) -> Result<(), Errno> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_set_slot(number, slot) {
+                // What earlier changes have retired may wait for a reader.
+                Err(Errno::ENOMEM) if backoff.turns() < SEARCHES => {
+                    self.find_memory();
+                    backoff.rest(self.machine());
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    fn try_set_slot(&self, number: u32, slot: &Slot) -> Result<(), Errno> {
         let pages = self.check(number, slot)?;
         let _changes = self.changes.write(self.machine());
         let slots = self.slots_now();
