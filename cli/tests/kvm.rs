@@ -91,7 +91,7 @@ fn pages_that_userfaultfd_brings() {
 #[ignore = "boots the kernel for minutes: ./x test kvm"]
 fn the_dirty_log_is_right() {
     for way in ["--cpus 2 --kvm", "--cpus 2 --kvm=tdp_mmu=N"] {
-        all_pass(way, &["dirty_log_test -i 2 -I 10"]);
+        all_pass(way, &["dirty_log_test -i 3 -I 10"]);
     }
 }
 
