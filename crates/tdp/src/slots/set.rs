@@ -32,6 +32,12 @@ const MOST_PAGES: u64 = (1 << 31) - 1;
 
 /// How often a change looks for memory.
 const SEARCHES: u32 = 64;
+/// How often it does while retired memory waits for readers.
+const WAITS: u32 = if cfg!(any(loom, shuttle)) {
+    SEARCHES
+} else {
+    1 << 16
+};
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes a slot, or changes the one with this number: its address, whether it is logged, or, with size 0, its existence.
@@ -44,8 +50,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let mut backoff = Backoff::new();
         loop {
             match self.try_set_slot(number, slot) {
-                // What earlier changes have retired may wait for a reader.
-                Err(Errno::ENOMEM) if backoff.turns() < SEARCHES => {
+                // What earlier changes have retired may wait for a reader, which may be a descheduled thread of the host.
+                Err(Errno::ENOMEM)
+                    if backoff.turns() < SEARCHES
+                        || (backoff.turns() < WAITS && self.memory.deferred() > 0) =>
+                {
                     self.find_memory();
                     backoff.rest(self.machine());
                 }
