@@ -292,7 +292,8 @@ fn round(test: &OneSlot, seed: u64) {
 }
 
 fn stress(options: Options) {
-    let memory = machine(VCPUS as usize + 2, 16);
+    // Enough for what is retired while the host's threads do not run a CPU that reads.
+    let memory = machine(VCPUS as usize + 2, 128);
     let (store, caches) = new_device(memory, SLOTS);
     let swap_on = || assert_eq!(memory.swap_on(store, caches, None), Ok(0));
     SoftCpu::attend(memory, 0, swap_on);
