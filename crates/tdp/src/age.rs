@@ -1,7 +1,7 @@
 //! Access tracking: whether the guest has used a page.
 //!
-//! The host asks before it takes a page for reclaim, and for its users who look for idle memory (`page_idle`). There are two
-//! ways to know:
+//! Reclaim in the host asks before it takes a page, and so does the search for idle memory (`page_idle`). There are two ways
+//! to know:
 //!
 //! * by hardware's accessed bit, which is cleared in place;
 //! * without it, by taking the rights of the entry away, which remembers them ([`crate::SecondLevel::tracked`]): the next access
