@@ -147,7 +147,7 @@ pub struct Descriptor {
     index: AtomicU64,
     /// The next frame of a frame list or free list, plus 1; 0 ends it.
     next: AtomicU64,
-    /// The previous frame of a free list, plus 1.
+    /// The previous frame of a free list, plus 1; of the first frame of a huge page, the table for its split.
     previous: AtomicU64,
     /// The use for which an audit has entered the frame, and how often.
     entered: AtomicU32,
@@ -503,6 +503,18 @@ impl Descriptor {
     #[inline]
     pub fn set_link(&self, link: u64) {
         self.next.store(link, Ordering::Relaxed);
+    }
+
+    /// Returns what was last deposited with the first frame of a huge page: a value of the depositor.
+    #[inline]
+    pub fn deposit(&self) -> u64 {
+        self.previous()
+    }
+
+    /// Deposits a value with the first frame of a huge page, while that is mapped as a whole.
+    #[inline]
+    pub fn set_deposit(&self, value: u64) {
+        self.set_previous(value);
     }
 
     pub(crate) fn previous(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The default frame source: a buddy allocator behind per-CPU caches.
 
-use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
-use faultless_sync::atomic::{AtomicU32, Ordering, amortised};
+use faultless_paging::{BITS, ENTRIES, Frame, PAGE_SIZE, PhysicalMemory};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, amortised};
 use faultless_sync::{Cpu, Padded, SpinLock, Wait, prefetch_to_write};
 
 use crate::audit::{FrameAudit, Misuse, Use};
@@ -21,6 +21,8 @@ pub struct Frames<P> {
     caches: &'static [FrameCache],
     buddy: Padded<SpinLock<Buddy>>,
     zero: Frame,
+    /// The first frame of the shared huge zero page; 0 before it is made. Written once.
+    huge_zero: AtomicU64,
     pool: bool,
     watermarks: Levels,
     /// Whether frames are reclaimed in the background. Written when that changes.
@@ -33,6 +35,10 @@ const ENOUGH: u32 = 0;
 const SHORT: u32 = 1;
 /// No more can be reclaimed.
 const GIVEN_UP: u32 = 2;
+
+/// The order of the block of a huge page.
+const HUGE_ORDER: u32 = BITS;
+const _: () = assert!(HUGE_ORDER <= MAX_ORDER);
 
 /// Cache lines of the next frame to prefetch.
 const FETCHED: usize = 4;
@@ -85,6 +91,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             caches,
             buddy: Padded(SpinLock::new(buddy)),
             zero,
+            huge_zero: AtomicU64::new(0),
             pool: true,
             watermarks: Levels::default(),
             shortage: Padded(AtomicU32::new(ENOUGH)),
@@ -282,6 +289,13 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
         audit.enter(self.zero, Use::ZERO_PAGE)?;
         self.check_zeroed(self.zero, "the shared zero page was written to")?;
+        let huge = self
+            .huge_zero_frame()
+            .map(|first| first.0..first.0 + ENTRIES as u64);
+        for frame in huge.into_iter().flatten().map(Frame) {
+            audit.enter(frame, Use::ZERO_PAGE)?;
+            self.check_zeroed(frame, "the shared huge zero page was written to")?;
+        }
         Ok(audit)
     }
 
@@ -372,6 +386,54 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
             self.spill(cache);
         }
         cache.any.push(frame);
+    }
+
+    fn allocate_huge(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
+        amortised(|| {
+            let mut buddy = self.buddy.lock(&self.machine);
+            let kept = self.watermarks.get().min;
+            let is_there = buddy.free() >= kept + ENTRIES as u64;
+            let block = is_there.then(|| buddy.allocate(self.range(), HUGE_ORDER));
+            let free = buddy.free();
+            drop(buddy);
+            self.note_free(free);
+            block.flatten().ok_or(NoMemory)
+        })
+    }
+
+    fn free_huge(&self, _cpu: Cpu, first: Frame) {
+        for frame in first.0..first.0 + ENTRIES as u64 {
+            self.machine.forget(Frame(frame));
+        }
+        amortised(|| {
+            let mut buddy = self.buddy.lock(&self.machine);
+            buddy.release(self.range(), first, HUGE_ORDER);
+        });
+    }
+
+    fn huge_zero_frame(&self) -> Option<Frame> {
+        // Acquire: pairs with the release of the CPU that made it.
+        let first = self.huge_zero.load(Ordering::Acquire);
+        (first != 0).then_some(Frame(first))
+    }
+
+    #[cold]
+    fn make_huge_zero(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        if let Some(first) = self.huge_zero_frame() {
+            return Ok(first);
+        }
+        let new = self.allocate_huge(cpu)?;
+        for frame in new.0..new.0 + ENTRIES as u64 {
+            self.machine.zero(Frame(frame));
+            self.machine.poll();
+        }
+        let made = self
+            .huge_zero
+            .compare_exchange(0, new.0, Ordering::AcqRel, Ordering::Acquire);
+        made.map(|_| new).or_else(|first| {
+            self.free_huge(cpu, new);
+            Ok(Frame(first))
+        })
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use faultless_paging::Frame;
+use faultless_paging::{ENTRIES, Frame};
 use faultless_sync::Cpu;
 
 use crate::descriptor::Descriptor;
@@ -67,6 +67,20 @@ pub trait FrameSource {
     /// Frees a frame. Nothing maps it and no TLB holds it.
     fn free(&self, cpu: Cpu, frame: Frame);
 
+    /// Allocates the frames of a huge page: as many as a table has entries, aligned to their number, with undefined
+    /// content. Each of them is a frame of its own, which may be freed alone. A source without contiguous memory has none.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is none: the caller does with single frames.
+    fn allocate_huge(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
+        Err(NoMemory)
+    }
+
+    /// Frees all frames of a huge page. As [`FrameSource::free`].
+    fn free_huge(&self, cpu: Cpu, first: Frame) {
+        (first.0..first.0 + ENTRIES as u64).for_each(|frame| self.free(cpu, Frame(frame)));
+    }
+
     /// Returns the descriptor of a frame of this source.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 
@@ -81,4 +95,18 @@ pub trait FrameSource {
 
     /// Returns the shared zero page, which is never written and never freed.
     fn zero_frame(&self) -> Frame;
+
+    /// Returns the first frame of the shared huge zero page, if there is one. Its frames are never written, and
+    /// never freed.
+    fn huge_zero_frame(&self) -> Option<Frame> {
+        None
+    }
+
+    /// Makes the shared huge zero page, if it is missing.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    fn make_huge_zero(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
+        Err(NoMemory)
+    }
 }

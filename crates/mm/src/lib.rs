@@ -111,6 +111,7 @@ mod tune;
 mod verify;
 
 pub use base::errno::Errno;
+pub use base::huge::HugeMode;
 pub use base::layout::Layout;
 pub use base::machine::Machine;
 pub use base::memory::{Memory, PerCpu};

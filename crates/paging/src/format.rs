@@ -260,10 +260,11 @@ impl Format {
         (value & !self.table_write.mask()) | self.table_write.bits(true)
     }
 
-    /// Whether a table's entry forbids stores below it.
+    /// Whether a table's entry forbids stores below it. An entry above the lowest level that is no table's is not frozen.
     #[inline]
     pub const fn is_frozen(&self, value: u64) -> bool {
-        self.is_present(value) && !self.table_write.holds(value)
+        let tested = self.present | self.huge.mask();
+        value & tested == self.present | self.huge.no && !self.table_write.holds(value)
     }
 
     /// Whether a present entry above the lowest level maps a huge page.
@@ -278,6 +279,18 @@ impl Format {
     pub const fn is_table(&self, value: u64) -> bool {
         let tested = self.present | self.claim | self.huge.mask();
         value & tested == self.present | self.huge.no
+    }
+
+    /// Returns the entry of a huge page, made from that of its first page.
+    #[inline]
+    pub const fn huge(&self, first: u64) -> u64 {
+        (first & !self.huge.mask()) | self.huge.yes
+    }
+
+    /// Returns the entry of the page with this number in a huge page, made from the huge page's entry.
+    #[inline]
+    pub const fn part(&self, huge: u64, number: u64) -> u64 {
+        ((huge & !self.huge.mask()) | self.huge.no) + number * PAGE_SIZE
     }
 
     /// Returns the frame of an entry that has one.

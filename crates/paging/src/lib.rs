@@ -56,7 +56,7 @@ pub use memory::PhysicalMemory;
 pub use protection::{Access, Protection};
 pub use pte::{Pte, SwapEntry};
 pub use requests::Requests;
-pub use table::{ENTRIES, LEVELS, Table};
+pub use table::{BITS, ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, HeldElsewhere, SpaceId, Tlb};
 pub use walk::{Link, Lowest, Walk, lowest, next_table, walk, walk_marking, walk_to};
 pub use x86_64::{MarkedX86_64, X86_64};

@@ -243,8 +243,12 @@ mod tests {
     fn a_huge_page_is_no_table() {
         for format in FORMATS {
             let page = format.leaf(FRAME, true, false, true);
-            let huge = (page & !format.huge.no) | format.huge.yes;
+            let huge = format.huge(page);
             assert_eq!(format.decode(huge, 1), Pte::Huge(FRAME));
+            assert_eq!(format.part(huge, 0), page);
+            let last = format.part(huge, 511);
+            assert_eq!(format.decode(last, 0), Pte::Page(Frame(FRAME.0 + 511)));
+            assert_eq!(last, format.with_frame(page, Frame(FRAME.0 + 511)));
             assert!(format.is_huge(huge) && !format.is_huge(format.table(FRAME)));
             assert!(!format.is_table(huge));
         }

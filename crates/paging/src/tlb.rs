@@ -104,6 +104,14 @@ impl Gather {
         self.tables |= holders != Holders::NONE;
     }
 
+    /// Adds what another operation has gathered in the same space.
+    pub fn join(&mut self, other: Gather) {
+        self.range.start = self.range.start.min(other.range.start);
+        self.range.end = self.range.end.max(other.range.end);
+        self.tables |= other.tables;
+        self.holders = self.holders.and(other.holders);
+    }
+
     /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::{Outcome, SegvCode};
 use faultless_paging::{
-    Access, EntryFormat, MarkedX86_64, PAGE_SIZE, Page, PhysicalMemory, Walk, walk, walk_marking,
+    Access, ENTRIES, EntryFormat, Frame, MarkedX86_64, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
+    walk_marking,
 };
 use faultless_sync::Cpu;
 
@@ -237,8 +238,12 @@ impl<'a> SoftCpu<'a> {
                 let root = self.space.id().root;
                 walk_marking::<MarkedX86_64, Soft>(self.machine(), root, page, self.cpu)
             };
-            let Walk::Leaf { entry, value, link } = walked else {
-                return None;
+            let (entry, value, link, number) = match walked {
+                Walk::Leaf { entry, value, link } => (entry, value, link, 0),
+                Walk::Huge {
+                    entry, value, link, ..
+                } => (entry, value, link, page.0 % ENTRIES as u64),
+                Walk::Missing { .. } | Walk::Busy => return None,
             };
             let is_frozen = link.is_frozen();
             let execute_only =
@@ -260,7 +265,9 @@ impl<'a> SoftCpu<'a> {
             }
             let translation = Translation {
                 page: page.0,
-                host: self.machine().pointer(format.frame(value)),
+                host: self
+                    .machine()
+                    .pointer(Frame(format.frame(value).0 + number)),
                 write: !is_frozen
                     && format.is_writable(value)
                     && (value | dirty) & format.dirty != 0,
@@ -281,8 +288,10 @@ impl<'a> SoftCpu<'a> {
         let walked = unsafe {
             walk::<MarkedX86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page))
         };
-        let Walk::Leaf { value, link, .. } = walked else {
-            return;
+        let (value, link, number) = match walked {
+            Walk::Leaf { value, link, .. } => (value, link, 0),
+            Walk::Huge { value, link, .. } => (value, link, hit.page % ENTRIES as u64),
+            Walk::Missing { .. } | Walk::Busy => return,
         };
         if format.is_claimed(value) || self.space.is_in_motion(Page(hit.page)) {
             return;
@@ -290,7 +299,10 @@ impl<'a> SoftCpu<'a> {
         assert!(
             format.is_present(value)
                 && format.may_be_held_by(value, self.cpu)
-                && self.machine().pointer(format.frame(value)) == hit.host
+                && self
+                    .machine()
+                    .pointer(Frame(format.frame(value).0 + number))
+                    == hit.host
                 && (!hit.write || (format.is_writable(value) && !link.is_frozen())),
             "CPU {} uses a translation of page {:#x} that its entry {value:#x} does not give",
             self.cpu.0,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 use faultless_frames::{Descriptor, FrameCache, Frames, Watermarks};
-use faultless_mm::{Layout, Machine, Memory, OwnedSpace, Participant, PerCpu, Policy};
+use faultless_mm::{HugeMode, Layout, Machine, Memory, OwnedSpace, Participant, PerCpu, Policy};
 use faultless_paging::{Access, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory, SpaceId};
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
@@ -35,6 +35,8 @@ pub struct Options {
     pub reclaims: bool,
     /// Execute-only memory cannot be read, as on CPUs with protection keys.
     pub execute_only: bool,
+    /// Which mappings get huge pages.
+    pub huge: HugeMode,
     /// What is recorded: events, latencies, or nothing.
     pub record: Mask,
     /// Events that each CPU's ring holds.
@@ -51,6 +53,10 @@ impl Default for Options {
             zeroed_pool: true,
             reclaims: false,
             execute_only: false,
+            huge: match std::env::var_os("FAULTLESS_HUGE").is_some_and(|mode| mode == "always") {
+                true => HugeMode::Always,
+                false => HugeMode::Never,
+            },
             record: Mask::NONE,
             events: 1 << 16,
         }
@@ -170,6 +176,7 @@ impl Soft {
             Box::leak(Box::new(Memory::new(machine, per_cpu, participants)));
         // The machine counts its flushes in the core's counters.
         let _ = memory.machine().memory.set(memory.cpus());
+        memory.set_huge_mode(memory.machine().options.huge);
         Ok(memory)
     }
 

@@ -73,6 +73,8 @@ pub enum Mutant {
     ForkWithoutFreeze,
     /// A fault proceeds in a table that a fork has not copied yet.
     FrozenIgnored,
+    /// Mapping a huge page validates only the slot of the page that faulted.
+    SpanNotValidated,
     /// The last leave of a group does not wake the parked waiter.
     LastWakesNone,
     /// A wait at a gate covers the current generation alone.

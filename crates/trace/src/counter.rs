@@ -104,6 +104,14 @@ counters! {
     TableAlloc = "pgtable_alloc",
     /// Page tables freed.
     TableFree = "pgtable_free",
+    /// Huge pages that a fault mapped; the huge zero page is not counted.
+    ThpFaultAlloc = "thp_fault_alloc",
+    /// Faults that mapped a small page where a huge one was wanted, because no block of frames was free.
+    ThpFaultFallback = "thp_fault_fallback",
+    /// Read faults that mapped the shared huge zero page. Linux counts how often that page is made.
+    ThpZeroPageMaps = "thp_zero_page_maps",
+    /// Entries of huge pages that were replaced by tables.
+    ThpSplit = "thp_split_pmd",
     /// Mappings made by `mmap`, `brk` and stack growth.
     Mmap = "mmap",
     /// Unmap operations.

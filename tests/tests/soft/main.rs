@@ -54,6 +54,7 @@ mod fault {
     mod execute_only;
     mod fallbacks;
     mod guards;
+    mod huge;
     mod injection_mapped;
     mod injection_pins;
     mod pins;

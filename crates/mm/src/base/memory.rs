@@ -18,6 +18,7 @@ use faultless_sync::{Cpu, Padded, SpinLock};
 use faultless_trace::{Counter, Counters, Tracer};
 
 use crate::base::departing::Departing;
+use crate::base::huge::{HugeMode, HugeSettings};
 use crate::base::isolated::IsolatedFrames;
 use crate::base::list::{CountedList, List};
 use crate::base::machine::Machine;
@@ -128,6 +129,8 @@ pub struct Memory<M: Machine> {
     next_id: Padded<AtomicU64>,
     /// Swap devices ([`crate::swap`]).
     pub(crate) swap: SwapPlaces,
+    /// Where huge pages are used. Seldom written.
+    pub(crate) huge: Padded<HugeSettings>,
 }
 
 impl<M: Machine> Memory<M> {
@@ -157,6 +160,7 @@ impl<M: Machine> Memory<M> {
             departing: Departing::new(),
             next_id: Padded(AtomicU64::new(1)),
             swap: SwapPlaces::new(),
+            huge: Padded(HugeSettings::new()),
         }
     }
 
@@ -273,6 +277,37 @@ impl<M: Machine> Memory<M> {
             true => allocate(),
             false => Err(none),
         }
+    }
+
+    /// Allocates the frames of a huge page, with undefined content. Looks for no memory.
+    pub(crate) fn allocate_huge(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        self.machine.frames().allocate_huge(self.machine.cpu())
+    }
+
+    /// Frees them.
+    pub(crate) fn free_huge(&self, first: Frame) {
+        self.machine.frames().free_huge(self.machine.cpu(), first);
+    }
+
+    /// Sets which mappings get huge pages from now on. What is mapped stays as it is.
+    pub fn set_huge_mode(&self, mode: HugeMode) {
+        self.huge.set_mode(mode);
+    }
+
+    /// Returns which mappings get huge pages.
+    pub fn huge_mode(&self) -> HugeMode {
+        self.huge.mode()
+    }
+
+    /// Sets whether reads of memory that was never written map the shared huge zero page (at first: yes).
+    pub fn set_huge_zero_page(&self, is_used: bool) {
+        self.huge.set_reads_share(is_used);
+    }
+
+    /// Whether they do.
+    pub fn huge_zero_page(&self) -> bool {
+        self.huge.reads_share()
     }
 
     /// Allocates an empty table that nothing links yet, in a zeroed frame.

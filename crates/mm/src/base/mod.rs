@@ -3,6 +3,7 @@
 pub(crate) mod departing;
 pub(crate) mod errno;
 pub(crate) mod frame_list;
+pub(crate) mod huge;
 pub(crate) mod isolated;
 pub(crate) mod layout;
 pub(crate) mod list;

@@ -30,6 +30,7 @@ use crate::fault::trace::{FaultTrace, TraceSink};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
+use crate::table::huge::HUGE_LEVEL;
 use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
 use crate::table::txn;
@@ -237,10 +238,13 @@ impl<M: Machine> AddressSpace<M> {
 
         // 4. Walk. Missing tables are installed by the same protocol as pages.
         let at = loop {
-            let (entry, value, link, is_leaf) = match self.tables().descend(page, &section) {
-                Walk::Leaf { entry, value, link } => (entry, value, link, true),
-                Walk::Missing { entry, link, .. } => (entry, 0, link, false),
-                Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged),
+            let (entry, value, link, level) = match self.tables().look(page, &section) {
+                Walk::Leaf { entry, value, link } => (entry, value, link, 0),
+                Walk::Missing { entry, link, level } => (entry, 0, link, level),
+                Walk::Huge {
+                    entry, value, link, ..
+                } => (entry, value, link, HUGE_LEVEL),
+                Walk::Busy => return Err(Retry::TableChanged),
             };
             let at = PteRef {
                 entry,
@@ -248,8 +252,15 @@ impl<M: Machine> AddressSpace<M> {
                 link,
                 vma: &vma,
             };
-            if is_leaf {
+            if level == 0 {
                 break at;
+            }
+            if level == HUGE_LEVEL && self.resolve_huge(&at, page, access, prepared)? {
+                return Ok(self.done(mode, Outcome::Resolved));
+            }
+            if value != 0 {
+                // The huge page was split.
+                continue;
             }
             self.install_table(&at, prepared)?;
             prepared.trail.has_table();

@@ -17,6 +17,7 @@ use crate::base::userfault::{Handler, Userfault};
 use crate::fault::Outcome;
 use crate::object::{MemoryObject, WaitKind};
 use crate::swap::HeldSlot;
+use crate::table::huge::frames_of;
 use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
 use crate::tune::MEMORY_SEARCHES;
@@ -55,6 +56,8 @@ pub(crate) struct FaultState<M: Machine, N> {
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
+    /// The first frame of a huge page, and a table for its split.
+    huge: Option<(Frame, Frame)>,
     missing: Option<Missing<M>>,
     /// A use of the slot of a swapped page.
     slot: Option<HeldSlot>,
@@ -81,6 +84,7 @@ impl<M: Machine, N> FaultState<M, N> {
             frame: None,
             is_zeroed: true,
             searches: 0,
+            huge: None,
             missing: None,
             slot: None,
             read: Read::No,
@@ -113,6 +117,30 @@ impl<M: Machine, N> FaultState<M, N> {
     fn zero(&mut self, frame: Frame) {
         self.memory.machine().zero(frame);
         self.is_zeroed = true;
+    }
+
+    /// Returns the first frame of a zeroed huge page and a table for its split, still held here until
+    /// [`FaultState::huge_page_used`]. `None`: there is no memory for them, and none is looked for.
+    #[cold]
+    pub(crate) fn huge_page(&mut self) -> Option<(Frame, Frame)> {
+        if self.huge.is_none() {
+            let first = self.memory.allocate_huge().ok()?;
+            let Ok(table) = self.memory.allocate_table() else {
+                self.memory.free_huge(first);
+                return None;
+            };
+            for frame in frames_of(first) {
+                self.memory.machine().zero(frame);
+                self.memory.machine().poll();
+            }
+            self.huge = Some((first, table));
+        }
+        self.huge
+    }
+
+    /// Records that the huge page and its table now belong to an entry.
+    pub(crate) fn huge_page_used(&mut self) {
+        self.huge = None;
     }
 
     /// Returns a frame to copy a page to, still held here likewise.
@@ -326,7 +354,8 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Frees what is held. As dropping it, but most faults hold nothing at their end, and then pay a look for that.
     #[inline(always)]
     pub(crate) fn end(self) {
-        match self.frame.is_some() || self.slot.is_some() || self.missing.is_some() {
+        let holds = self.frame.is_some() || self.slot.is_some() || self.missing.is_some();
+        match holds || self.huge.is_some() {
             true => drop(self),
             false => core::mem::forget(self),
         }
@@ -380,5 +409,10 @@ impl<M: Machine, N> Drop for FaultState<M, N> {
     fn drop(&mut self) {
         self.forget_slot();
         self.free_frame();
+        if let Some((first, table)) = self.huge.take() {
+            let machine = self.memory.machine();
+            self.memory.free_huge(first);
+            machine.frames().free(machine.cpu(), table);
+        }
     }
 }

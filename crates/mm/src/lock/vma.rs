@@ -4,7 +4,7 @@
 //! Under a lock, validation fails only if the slot was cut into smaller ones or a stack grew. A new try sees
 //! the change.
 
-use faultless_paging::{Access, Page, Protection};
+use faultless_paging::{Access, Page, Pages, Protection};
 use faultless_sync::reclaim::Section;
 
 use crate::base::machine::Machine;
@@ -127,6 +127,18 @@ impl<'s> VmaRef<'s> {
     pub(crate) fn attributes(&self) -> Option<&'s Attributes> {
         // SAFETY: found inside the section, which outlives the hold.
         unsafe { self.found.word.mapping() }.map(|mapping| mapping.attributes())
+    }
+
+    /// Whether every page of `span` has this mapping, now.
+    pub(crate) fn covers<M: Machine>(&self, maps: &Mappings<M>, span: Pages) -> bool {
+        let mut at = span.start;
+        while at < span.end {
+            match maps.tree.slot_of(at) {
+                Some(run) if run.word == self.found.word => at = run.pages.end,
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Returns the same mapping at another page, if the slot of that page holds the same value now.

@@ -37,6 +37,17 @@ impl<M: Machine> AddressSpace<M> {
         take_lazyfree(self)
     }
 
+    /// Sets whether the space gets no huge pages, whatever its mappings ask for (Linux: `PR_SET_THP_DISABLE`). A child of
+    /// `fork` inherits it.
+    pub fn set_huge_off(&self, is_off: bool) {
+        self.no_huge.set(u64::from(is_off));
+    }
+
+    /// Whether it gets none.
+    pub fn huge_is_off(&self) -> bool {
+        self.no_huge.get() != 0
+    }
+
     /// Returns the tag of the probe at an address, for a trap at a breakpoint there. `None`: the breakpoint is
     /// the program's own, if it is still there, or the probe has ended.
     pub fn probe_at(&self, address: u64) -> Option<u64> {

@@ -12,6 +12,7 @@ use crate::base::memory::Memory;
 use crate::rmap::anon::{await_visits, leave_list};
 use crate::rmap::file::leave_objects;
 use crate::space::OwnedSpace;
+use crate::table::huge::free_huge_page;
 use crate::tree::{Run, Tree};
 
 /// Entries in one cache line.
@@ -104,7 +105,12 @@ fn free_table<M: Machine>(
             if level == 1 && at.is_multiple_of(TABLES) {
                 cond_resched(machine);
             }
-            let below = format.frame(table.entries()[number].load());
+            let value = table.entries()[number].load();
+            if format.is_huge(value) {
+                pages += free_huge_page(memory, format.frame(value));
+                continue;
+            }
+            let below = format.frame(value);
             let start = page + number as u64 * size;
             pages += free_table(memory, mapped, (below, level - 1), start, end);
         }

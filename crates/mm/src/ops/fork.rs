@@ -105,6 +105,7 @@ impl<M: Machine> AddressSpace<M> {
             let has_unwanted = fork.has_unwanted;
             child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
+            child.set_huge_off(self.huge_is_off());
             let copied = result.and_then(|()| fork.copy_tables());
             // While nothing of which the child has a copy leaves the parent.
             child.maps.notify_fork(&self.maps);

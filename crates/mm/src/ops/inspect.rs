@@ -60,8 +60,9 @@ impl<M: Machine> AddressSpace<M> {
             return None;
         }
         let section = self.memory().enter();
-        let walked = self.tables().descend(Page::containing(address), &section);
-        match walked {
+        let page = Page::containing(address);
+        match self.tables().look(page, &section) {
+            Walk::Huge { value, .. } => Some(self.tables().part_of(value, page.0)),
             Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>
             {

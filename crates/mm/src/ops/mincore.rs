@@ -58,9 +58,8 @@ impl<M: Machine> AddressSpace<M> {
                 *there = u8::from(matches!(seen, Lookup::Page(_) | Lookup::Moving));
             }
         }
-        self.tables().for_each_entry(run.pages, &mut |entry, at| {
+        self.tables().for_each_page(run.pages, &mut |value, at| {
             // A claim keeps the frame that it replaces. A device's page is never in memory, as on Linux.
-            let value = entry.load();
             let has_frame = Self::FORMAT.frame(value).0 != 0
                 && !Self::FORMAT.is_device(value)
                 && (Self::FORMAT.is_claimed(value) || Self::FORMAT.has_page(value));

@@ -139,8 +139,9 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Returns the state that a page's entry shows.
     fn state_of(&self, page: Page, section: &Section<'_>) -> PageState {
-        match self.tables().descend(page, section) {
+        match self.tables().look(page, section) {
             Walk::Leaf { entry, .. } => self.state_in(self.tables().settled(entry)),
+            Walk::Huge { value, .. } => self.state_in(self.tables().part_of(value, page.0)),
             _ => PageState::default(),
         }
     }

@@ -11,6 +11,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::table::pages::Span;
 
 /// Pages read in one section.
 const BATCH: u64 = 4096;
@@ -65,6 +66,8 @@ pub struct Usage {
     pub anonymous: u64,
     /// Anonymous pages that were lazily freed (`MADV_FREE`) and not written since.
     pub lazily_free: u64,
+    /// Anonymous pages of huge pages that are mapped as a whole (`AnonHugePages`).
+    pub huge: u64,
     /// Pages that were swapped out.
     pub swapped: u64,
     /// This range's share of these.
@@ -84,6 +87,7 @@ impl AddAssign for Usage {
         self.referenced += other.referenced;
         self.anonymous += other.anonymous;
         self.lazily_free += other.lazily_free;
+        self.huge += other.huge;
         self.swapped += other.swapped;
         self.share_swapped += other.share_swapped;
     }
@@ -98,8 +102,22 @@ impl<M: Machine> AddressSpace<M> {
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at.saturating_add(BATCH)));
             let section = self.memory().enter();
-            self.tables().for_each_entry(batch, &mut |entry, _| {
-                self.add_entry(self.tables().settled(entry), &mut usage);
+            self.tables().visit_spans(batch, &mut |span| {
+                match span {
+                    Span::Table(table, part) => {
+                        self.tables().for_each_in(table, part, &mut |entry, _| {
+                            self.add_entry(self.tables().settled(entry), &mut usage);
+                        });
+                    }
+                    Span::Huge(_, value, part) => {
+                        let before = usage.anonymous;
+                        for page in part.start..part.end {
+                            self.add_entry(self.tables().part_of(value, page), &mut usage);
+                        }
+                        usage.huge += usage.anonymous - before;
+                    }
+                }
+                true
             });
             drop(section);
             at = self.tables().first_table(batch.end, pages.end);

@@ -44,6 +44,8 @@ pub struct AddressSpace<M: Machine> {
     pub(crate) frame: Frame,
     /// Counts the clearings of soft-dirty bits ([`crate::space::soft_dirty`]).
     pub(crate) soft_dirty_epoch: AtomicU64,
+    /// Whether the program wants no huge pages anywhere (`PR_SET_THP_DISABLE`).
+    pub(crate) no_huge: Local,
     /// Whether new mappings are locked (a [`crate::tree::mapping::Locked`]).
     pub(crate) lock_future: Local,
     /// Its links in the list of all spaces, and its family.

@@ -92,6 +92,7 @@ impl<M: Machine> OwnedSpace<M> {
             maps,
             frame,
             soft_dirty_epoch: AtomicU64::new(0),
+            no_huge: Local::new(0),
             lock_future: Local::new(0),
             place,
         };

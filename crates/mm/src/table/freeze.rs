@@ -47,6 +47,9 @@ impl<M: Machine> Tables<M> {
                     backoff.turn(self.machine());
                 } else if value == 0 {
                     return;
+                } else if Self::FORMAT.is_huge(value) {
+                    // A child shares single pages.
+                    self.split(entry, value, pages.start);
                 } else if entry.replace(value, Self::FORMAT.frozen(value)).is_ok() {
                     // A CPU that has loaded an entry of the table has loaded the parent entry, too.
                     let holders = Self::FORMAT.holders(value);

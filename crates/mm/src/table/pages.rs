@@ -12,24 +12,49 @@ use faultless_trace::Kind;
 use crate::base::frame_list::POLL_INTERVAL;
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::huge::{HUGE_LEVEL, huge_span};
+
+/// What a walk over a range finds under an entry above the lowest level.
+pub(crate) enum Span<'a> {
+    /// A table, and which of its pages are in the range.
+    Table(&'a Table, Pages),
+    /// A huge page: its entry, the value that was read, and which of its pages are in the range.
+    Huge(&'a Entry, u64, Pages),
+}
 
 impl<M: Machine> Tables<M> {
     /// Returns the entry of a page, or the end of the walk: an entry above the lowest level that is empty,
     /// maps a huge page, or is claimed. The tables found stay valid as long as the section.
     #[inline]
-    pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
+    pub(crate) fn look<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
         // SAFETY: the root lives as long as `self`, and the section keeps tables from being reused.
         unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
     }
 
-    /// The same without a section at hand.
+    /// The same, for an operation on the page alone: splits a huge page.
+    #[inline]
+    pub(crate) fn descend<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Walk<'s> {
+        loop {
+            match self.look(page, section) {
+                Walk::Huge { entry, value, .. } => self.split(entry, value, page.0),
+                walked => return walked,
+            }
+        }
+    }
+
+    /// As [`Tables::descend`], without a section at hand.
     ///
     /// # Safety
     /// The caller is in a section, during `'s`.
     #[inline]
     pub(crate) unsafe fn descend_unchecked<'s>(&'s self, page: Page) -> Walk<'s> {
-        // SAFETY: passed on to the caller.
-        unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
+        loop {
+            // SAFETY: passed on to the caller.
+            match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
+                Walk::Huge { entry, value, .. } => self.split(entry, value, page.0),
+                walked => return walked,
+            }
+        }
     }
 
     /// Flushes what an operation has gathered, once, on the CPUs that run the space, after its guests.
@@ -170,19 +195,38 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Calls `visit` with every table of the lowest level that has entries of `pages`, and with those pages.
-    /// The caller is in a section, or all of `pages` have been mapped or reserved since before the caller's
+    /// Calls `visit` with every table of the lowest level that has entries of `pages`, and with those pages. Splits huge
+    /// pages. The caller is in a section, or all of `pages` have been mapped or reserved since before the caller's
     /// fence.
     pub(crate) fn for_each_table(&self, pages: Pages, visit: &mut impl FnMut(&Table, Pages)) {
-        let mut table_of = |parent: &Entry, base: u64| {
+        self.visit_spans(pages, &mut |span| match span {
+            Span::Table(table, part) => {
+                visit(table, part);
+                true
+            }
+            Span::Huge(..) => false,
+        });
+    }
+
+    /// Calls `visit` with every table and every huge page that has entries of `pages`, and with those pages. A huge page for
+    /// which that returns `false` is split, and then visited as a table. The caller as for [`Tables::for_each_table`].
+    pub(crate) fn visit_spans(&self, pages: Pages, visit: &mut impl FnMut(Span<'_>) -> bool) {
+        let mut visit_parent = |parent: &Entry, base: u64| {
+            let part = pages.and(huge_span(base));
             let mut backoff = Backoff::new();
             let value = loop {
                 let value = parent.load();
-                if !Self::FORMAT.is_claimed(value) {
+                if Self::FORMAT.is_claimed(value) {
+                    // A table is being installed or freed: wait (rule R1).
+                    backoff.turn(self.machine());
+                } else if Self::FORMAT.is_huge(value) {
+                    if visit(Span::Huge(parent, value, part)) {
+                        return;
+                    }
+                    self.split(parent, value, base);
+                } else {
                     break value;
                 }
-                // A table is being installed or freed: wait (rule R1).
-                backoff.turn(self.machine());
             };
             if value == 0 {
                 return;
@@ -190,12 +234,34 @@ impl<M: Machine> Tables<M> {
             // SAFETY: found linked inside the caller's section.
             let table = unsafe { Table::at(self.machine(), Self::FORMAT.frame(value)) };
             self.machine().poll();
-            visit(table, pages.and(Pages::new(base, base + ENTRIES as u64)));
+            visit(Span::Table(table, part));
         };
         // SAFETY: inside the caller's section, or no table is freed.
         unsafe {
-            free::entries_at::<M::Format, M>(self.machine(), self.root, pages, 1, &mut table_of);
+            free::entries_at::<M::Format, M>(
+                self.machine(),
+                self.root,
+                pages,
+                HUGE_LEVEL,
+                &mut visit_parent,
+            );
         }
+    }
+
+    /// Calls `visit` with the value of every entry of `pages` that is not empty, and with its page; where there is a huge
+    /// page, with what its entries would be if it were split. Changes nothing. The caller is in a section.
+    pub(crate) fn for_each_page(&self, pages: Pages, visit: &mut impl FnMut(u64, u64)) {
+        self.visit_spans(pages, &mut |span| {
+            match span {
+                Span::Table(table, part) => {
+                    self.for_each_in(table, part, &mut |entry, page| visit(entry.load(), page));
+                }
+                Span::Huge(_, value, part) => {
+                    (part.start..part.end).for_each(|page| visit(self.part_of(value, page), page));
+                }
+            }
+            true
+        });
     }
 
     pub(crate) fn trace_zap(&self, start: u64, pages: Pages) {

@@ -19,6 +19,8 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::table::free::{FreeTables, TOP, ZappedRange};
+use crate::table::huge::HugeGone;
+use crate::table::pages::Span;
 use crate::table::rss::{RssDelta, RssKind};
 use crate::table::taken::Taken;
 use crate::tree::Tree;
@@ -144,10 +146,19 @@ impl<M: Machine> Tables<M> {
                 }
             }
         };
-        self.for_each_table(batch, &mut |table, part| {
-            seen += 1;
-            self.for_each_in(table, part, &mut take);
+        let mut whole = HugeGone::default();
+        self.visit_spans(batch, &mut |span| match span {
+            Span::Table(table, part) => {
+                seen += 1;
+                self.for_each_in(table, part, &mut take);
+                true
+            }
+            Span::Huge(entry, value, part) => {
+                let is_whole = part.len() == ENTRIES as u64;
+                is_whole && self.take_huge(entry, value, part.start, &mut whole)
+            }
         });
+        whole.add_to(&mut gone, &mut gather);
         self.rss.gone(cpu, &gone);
         let range = ZappedRange {
             batch,
@@ -159,6 +170,7 @@ impl<M: Machine> Tables<M> {
         self.flush_with_tables(tree, &range, tables, &mut gather, &mut chain);
         drop(section);
         chain.free_all(self.machine());
+        whole.free(self);
         self.machine().poll();
     }
 
@@ -184,7 +196,7 @@ impl<M: Machine> Tables<M> {
     /// Whether a page, or one near it, is likely to be present: it has a table.
     pub(crate) fn has_table_hint(&self, page: u64) -> bool {
         let section = self.memory.enter();
-        let walked = self.descend(Page(page), &section);
-        matches!(walked, Walk::Leaf { .. })
+        let walked = self.look(Page(page), &section);
+        matches!(walked, Walk::Leaf { .. } | Walk::Huge { .. })
     }
 }

@@ -20,6 +20,7 @@ use faultless_sync::Wait;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::space::AddressSpace;
+use crate::table::huge::{HUGE_LEVEL, frames_of};
 use crate::tree::SlotState;
 use crate::verify::{Census, Violation};
 
@@ -170,7 +171,12 @@ impl<M: Machine> AddressSpace<M> {
                 continue;
             }
             let below = M::Format::FORMAT.frame(value);
-            if level > 0 {
+            if level == HUGE_LEVEL && M::Format::FORMAT.is_huge(value) {
+                if let Some(table) = self.tables().deposited(value) {
+                    audit.enter(table, Use::TABLE)?;
+                    frames_of(below).try_for_each(|frame| audit.enter(frame, Use::PAGE))?;
+                }
+            } else if level > 0 {
                 self.enter_tables(audit, below, level - 1, at)?;
             } else if let Some(descriptor) = self.tables().counted(value) {
                 let is_file = descriptor.flags().has(Flags::FILE);

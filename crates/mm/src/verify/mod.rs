@@ -21,11 +21,12 @@ mod shared;
 use core::fmt;
 
 use faultless_frames::{Flags, FrameSource};
-use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
+use faultless_paging::{ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
 
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::space::AddressSpace;
+use crate::table::huge::{HUGE_LEVEL, huge_span};
 use crate::tree::SlotState;
 use crate::tree::account::{Sum, VmStats};
 use crate::tree::mapping::Mapping;
@@ -170,13 +171,38 @@ impl<M: Machine> AddressSpace<M> {
                     value,
                 });
             }
-            if level > 0 {
+            if format.is_huge(value) && level == HUGE_LEVEL {
+                self.verify_huge(value, at, census)?;
+            } else if level > 0 {
                 self.verify_table(format.frame(value), level - 1, at, census)?;
             } else {
                 self.verify_page(value, at, census)?;
             }
         }
         Ok(())
+    }
+
+    fn verify_huge(&self, value: u64, page: u64, census: &mut Census) -> Result<(), Violation> {
+        let wrong = |rule| {
+            Err(Violation {
+                rule,
+                address: page * PAGE_SIZE,
+                value,
+            })
+        };
+        if !M::Format::FORMAT
+            .frame(value)
+            .0
+            .is_multiple_of(ENTRIES as u64)
+        {
+            return wrong("a huge page is not aligned");
+        }
+        if !self.tables().is_huge_zero(value) && self.tables().deposited(value).is_none() {
+            return wrong("a huge page has no table for its split");
+        }
+        let span = huge_span(page);
+        (span.start..span.end)
+            .try_for_each(|page| self.verify_page(self.tables().part_of(value, page), page, census))
     }
 
     fn verify_page(&self, value: u64, page: u64, census: &mut Census) -> Result<(), Violation> {

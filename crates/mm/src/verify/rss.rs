@@ -13,8 +13,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut found = RssDelta::default();
         (0..tables).for_each(|_| found.add(Some(RssKind::Table)));
         self.tables()
-            .for_each_entry(Pages::of_bytes(0..self.layout().end), &mut |entry, _| {
-                let value = entry.load();
+            .for_each_page(Pages::of_bytes(0..self.layout().end), &mut |value, _| {
                 if self.tables().swap_of(value).is_some() {
                     found.add(Some(RssKind::Swap));
                 } else if Self::FORMAT.has_page(value) {

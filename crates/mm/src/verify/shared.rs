@@ -71,8 +71,7 @@ impl<M: Machine> AddressSpace<M> {
         let _section = self.memory().enter();
         let mut result = Ok(());
         let pages = Pages::of_bytes(0..self.layout().end);
-        self.tables().for_each_entry(pages, &mut |entry, page| {
-            let value = entry.load();
+        self.tables().for_each_page(pages, &mut |value, page| {
             let frame = Self::FORMAT.frame(value);
             let is_page = Self::FORMAT.has_page(value) && self.tables().counted(value).is_some();
             if !is_page || result.is_err() {

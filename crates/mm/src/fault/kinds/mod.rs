@@ -6,6 +6,7 @@ pub(crate) mod cow;
 pub(crate) mod device;
 pub(crate) mod file;
 pub(crate) mod guard;
+pub(crate) mod huge;
 pub(crate) mod read_ahead;
 pub(crate) mod stack;
 pub(crate) mod swap;

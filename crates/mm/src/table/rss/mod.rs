@@ -74,6 +74,11 @@ impl RssDelta {
         }
     }
 
+    /// Adds several of a kind.
+    pub(crate) fn add_many(&mut self, kind: RssKind, count: u64) {
+        self.0[kind as usize] += count;
+    }
+
     /// Adds one page of anonymous memory.
     #[inline]
     pub(crate) fn add_anonymous(&mut self) {

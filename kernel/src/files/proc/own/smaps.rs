@@ -62,7 +62,7 @@ impl Sum {
             ("Anonymous", usage.anonymous),
             ("KSM", 0),
             ("LazyFree", usage.lazily_free),
-            ("AnonHugePages", 0),
+            ("AnonHugePages", usage.huge),
             ("ShmemPmdMapped", 0),
             ("FilePmdMapped", 0),
             ("Shared_Hugetlb", 0),

@@ -1,0 +1,210 @@
+//! Faults on huge pages of private anonymous memory.
+//!
+//! * Where an entry above the lowest level is empty, huge pages are wanted, and one mapping covers the whole span, a
+//!   write maps a fresh huge page, and a read the shared huge zero page. It is the protocol of a small page, one level up:
+//!   claim, fence, validate, publish. Validation asks every slot of the span whether it still holds the mapping.
+//! * A write to the huge zero page maps a fresh huge page in its place. So memory that is read first costs two faults, not
+//!   one for each small page.
+//! * Without a free block of frames, or where two mappings share the span, the fault maps a small page. It never waits
+//!   for a block.
+//! * A write to a huge page that is read-only raises it as a whole, if it is this space's alone; else the page is split,
+//!   and the write goes on as on small pages.
+//!
+//! *Writes*: the entry; the frames and their descriptors.
+//!
+//! *Models*: loom `fault/huge.rs`.
+
+use faultless_frames::{Descriptor, FrameSource};
+use faultless_paging::{Access, ENTRIES, Frame, Gather, Page};
+use faultless_sync::{Mutant, mutant};
+use faultless_trace::{Counter, How};
+
+use crate::base::huge::HugeMode;
+use crate::base::machine::Machine;
+use crate::fault::PteRef;
+use crate::fault::state::FaultState;
+use crate::fault::trace::TraceSink;
+use crate::space::AddressSpace;
+use crate::table::huge::{frames_of, huge_span};
+use crate::table::retry::Retry;
+use crate::table::rss::{RssDelta, RssKind};
+use crate::tree::mapping::Huge;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Resolves an access where a huge page is or may be. Returns whether that was possible.
+    #[inline]
+    pub(crate) fn resolve_huge<N: TraceSink>(
+        &self,
+        at: &PteRef<'_>,
+        page: Page,
+        access: Access,
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<bool, Retry> {
+        match at.value {
+            0 if self.memory().huge.mode() == HugeMode::Never || N::FORCES => Ok(false),
+            0 if at.vma.is_special() => Ok(false),
+            0 => self.map_huge_page(at, page, access, prepared),
+            _ => self.meet_huge_page(at, page, access, prepared),
+        }
+    }
+
+    /// Resolves an access where no table is, with a huge page. Returns whether that was possible; else a table is
+    /// installed as usual.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn map_huge_page<N: TraceSink>(
+        &self,
+        at: &PteRef<'_>,
+        page: Page,
+        access: Access,
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<bool, Retry> {
+        if !self.wants_huge_page(at, page) {
+            return Ok(false);
+        }
+        if access == Access::Write {
+            let is_mapped = self.map_fresh_huge_page(at, page, prepared)?;
+            if is_mapped {
+                prepared.trail.ends(How::FirstTouch);
+            }
+            return Ok(is_mapped);
+        }
+        if !self.memory().huge.reads_share() {
+            return Ok(false);
+        }
+        let (frames, cpu) = (self.machine().frames(), self.machine().cpu());
+        let Ok(zero) = frames.make_huge_zero(cpu) else {
+            return Ok(false);
+        };
+        let format = Self::FORMAT;
+        let leaf = format.huge(format.leaf_of(zero, false, at.vma.protection(), false));
+        self.tables().transact(at, || {
+            self.validate_span(at, page)?;
+            Ok(self.tables().with_tlb_owner(leaf))
+        })?;
+        self.memory().count(Counter::ThpZeroPageMaps);
+        prepared.trail.ends(How::ZeroPage);
+        Ok(true)
+    }
+
+    /// Whether the span around a page is to have a huge page, as far as its mapping and the settings say.
+    fn wants_huge_page(&self, at: &PteRef<'_>, page: Page) -> bool {
+        let Some(attributes) = at.vma.attributes() else {
+            return false;
+        };
+        let is_wanted = match (self.memory().huge.mode(), attributes.flags.huge) {
+            (HugeMode::Never, _) | (_, Huge::Unwanted) => false,
+            (HugeMode::Advised, wish) => wish == Huge::Wanted,
+            (HugeMode::Always, _) => true,
+        };
+        is_wanted
+            && !self.huge_is_off()
+            && !attributes.flags.grows_down
+            && at.vma.covers(&self.maps, huge_span(page.0))
+    }
+
+    /// Validates what a claim of the entry of a huge page needs beside [`PteRef::validate`]: the mapping covers its span.
+    /// After the claim's fence, whose partner is that of rule R1 in a writer that changes a slot of the span.
+    fn validate_span(&self, at: &PteRef<'_>, page: Page) -> Result<(), Retry> {
+        match at.vma.covers(&self.maps, huge_span(page.0)) || mutant(Mutant::SpanNotValidated) {
+            true => Ok(()),
+            false => Err(Retry::MappingChanged),
+        }
+    }
+
+    /// Maps a fresh huge page, in place of nothing or of the huge zero page. `Ok(false)`: no block is free.
+    fn map_fresh_huge_page<N: TraceSink>(
+        &self,
+        at: &PteRef<'_>,
+        page: Page,
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<bool, Retry> {
+        let Some((first, table)) = prepared.huge_page() else {
+            self.memory().count(Counter::ThpFaultFallback);
+            return Ok(false);
+        };
+        let format = Self::FORMAT;
+        let span = huge_span(page.0);
+        // As for a small page (rule R7).
+        for (frame, page) in frames_of(first).zip(span.start..) {
+            self.descriptor(frame).set_anonymous(self.number(), page);
+        }
+        self.tables().deposit(first, table);
+        self.tables().transact(at, || {
+            self.validate_span(at, page)?;
+            prepared.huge_page_used();
+            let leaf = format.leaf_of(first, true, at.vma.protection(), true);
+            if at.value != 0 {
+                let mut gather = Gather::new();
+                self.tables().gather_huge(at.value, page.0, &mut gather);
+                self.tables().flush(&mut gather);
+            }
+            Ok(self.tables().with_tlb_owner(format.huge(leaf)))
+        })?;
+        let mut came = RssDelta::default();
+        came.add_many(RssKind::Anonymous, ENTRIES as u64);
+        self.tables().rss.came_all(self.machine().cpu(), &came);
+        self.memory().count(Counter::ThpFaultAlloc);
+        Ok(true)
+    }
+
+    /// Resolves an access to a page in a huge page. Returns whether it is resolved; if not, the huge page was split.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn meet_huge_page<N: TraceSink>(
+        &self,
+        at: &PteRef<'_>,
+        page: Page,
+        access: Access,
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<bool, Retry> {
+        let format = Self::FORMAT;
+        if format.permits(at.value, access) {
+            prepared.trail.ends(How::Spurious);
+            return Ok(true);
+        }
+        if access != Access::Write {
+            // The mapping allows what the entry does not: a writer is changing it.
+            return Err(Retry::MappingChanged);
+        }
+        if N::FORCES {
+            self.tables().split(at.entry, at.value, page.0);
+            return Ok(false);
+        }
+        if self.tables().is_huge_zero(at.value) {
+            if self.wants_huge_page(at, page) && self.map_fresh_huge_page(at, page, prepared)? {
+                prepared.trail.ends(How::ZeroReplaced);
+                return Ok(true);
+            }
+        } else if at.vma.covers(&self.maps, huge_span(page.0)) && self.is_sole_huge(at.value) {
+            self.raise_huge_page(at, page)?;
+            prepared.trail.ends(How::Reuse);
+            return Ok(true);
+        }
+        self.tables().split(at.entry, at.value, page.0);
+        Ok(false)
+    }
+
+    /// Makes a huge page writable that this space alone maps.
+    fn raise_huge_page(&self, at: &PteRef<'_>, page: Page) -> Result<(), Retry> {
+        let format = Self::FORMAT;
+        let protection = at.vma.protection();
+        self.tables().transact_present(at, || {
+            self.validate_span(at, page)?;
+            Ok(move |value| {
+                format.huge(format.with_protection(format.written(value), protection, true))
+            })
+        })?;
+        self.memory().count(Counter::Reuses);
+        Ok(())
+    }
+
+    /// Whether each page of a huge page is exclusive. Nothing shares one of them while it is mapped as a whole.
+    fn is_sole_huge(&self, value: u64) -> bool {
+        frames_of(Self::FORMAT.frame(value)).all(|frame| self.descriptor(frame).is_sole())
+    }
+
+    fn descriptor(&self, frame: Frame) -> &'static Descriptor {
+        self.machine().frames().descriptor(frame)
+    }
+}

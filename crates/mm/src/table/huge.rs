@@ -1,0 +1,225 @@
+//! Huge pages: entries one level above the lowest that map as many pages as a table has.
+//!
+//! * **A huge page is as many frames as a table has entries, side by side, and one entry.** Each frame has its own
+//!   descriptor, as if it were mapped alone. So a huge page is *split* without touching its frames: a table with the same
+//!   pages takes the place of its entry.
+//! * A huge page is installed only over an empty entry (rule R5), and only where one mapping covers its span.
+//! * The table for a split is *deposited* with the huge page: no operation fails for want of it. The
+//!   descriptor of the first frame names it. Only the operation that has claimed, or taken out, the entry reads that.
+//! * The shared huge zero page has no deposit. Its entry is emptied instead: the next access maps a page again.
+//! * A split changes neither what an address maps nor what is allowed there, so other CPUs go on meanwhile, and no TLB is
+//!   flushed. A TLB may then hold the huge translation and small ones, which agree; a flush of one of the pages flushes
+//!   both (Intel SDM, volume 3, 4.10.2.3 and 4.10.4.1).
+//! * [`Tables::descend`] and the walks over a range split what they meet. What only looks uses [`Tables::look`] and
+//!   [`Tables::for_each_page`].
+//!
+//! *Writes*: the entry, the table, and the first frame's descriptor.
+//!
+//! *Models*: loom `table/huge.rs`.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{BITS, ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Value};
+use faultless_sync::Cpu;
+use faultless_trace::Counter;
+
+use crate::base::frame_list::FrameList;
+use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::table::Tables;
+use crate::table::rss::{RssDelta, RssKind};
+
+/// The level of the entries that map huge pages.
+pub(crate) const HUGE_LEVEL: usize = 1;
+
+/// Returns the pages of the huge page around a page.
+#[inline]
+pub(crate) fn huge_span(page: u64) -> Pages {
+    let start = page >> BITS << BITS;
+    Pages::new(start, start + ENTRIES as u64)
+}
+
+/// Iterates over the frames of a huge page.
+pub(crate) fn frames_of(first: Frame) -> impl Iterator<Item = Frame> {
+    (first.0..first.0 + ENTRIES as u64).map(Frame)
+}
+
+impl<M: Machine> Tables<M> {
+    /// Whether the entry of a huge page maps the shared huge zero page.
+    #[inline]
+    pub(crate) fn is_huge_zero(&self, value: Value) -> bool {
+        self.machine().frames().huge_zero_frame() == Some(Self::FORMAT.frame(value))
+    }
+
+    /// Returns the value that the entry of `page` would have, if the huge page around it were split.
+    #[inline]
+    pub(crate) fn part_of(&self, huge: Value, page: u64) -> Value {
+        match self.is_huge_zero(huge) {
+            // Each page of the huge zero page is as one of the small: the shared zero page.
+            true => Self::FORMAT.with_frame(
+                Self::FORMAT.part(huge, 0),
+                self.machine().frames().zero_frame(),
+            ),
+            false => Self::FORMAT.part(huge, page % ENTRIES as u64),
+        }
+    }
+
+    /// Leaves a table with the frames of a huge page that no entry maps yet.
+    pub(crate) fn deposit(&self, first: Frame, table: Frame) {
+        let descriptor = self.machine().frames().descriptor(first);
+        descriptor.set_deposit(table.0 + 1);
+    }
+
+    /// Returns the table that was left with the huge page of an entry. To take it, the caller has claimed the entry, or
+    /// taken it out.
+    pub(crate) fn deposited(&self, value: Value) -> Option<Frame> {
+        if self.is_huge_zero(value) {
+            return None;
+        }
+        let first = self
+            .machine()
+            .frames()
+            .descriptor(Self::FORMAT.frame(value));
+        first.deposit().checked_sub(1).map(Frame)
+    }
+
+    /// Splits the huge page of an entry that holds `value`, if it still does.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn split(&self, entry: &Entry, value: Value, page: u64) {
+        let interrupts = self.machine().interrupts_off();
+        match self.is_huge_zero(value) {
+            true => self.empty_huge_zero(entry, value, page),
+            false => self.split_frames(entry, value),
+        }
+        self.machine().interrupts_restore(interrupts);
+    }
+
+    fn empty_huge_zero(&self, entry: &Entry, value: Value, page: u64) {
+        let Ok(claim) = entry.claim::<M::Format>(value, self.machine().cpu()) else {
+            return;
+        };
+        // Before a page can be written here that TLBs still show as zero (rule R3).
+        let mut gather = Gather::new();
+        self.gather_huge(value, page, &mut gather);
+        self.flush(&mut gather);
+        claim.publish(0);
+    }
+
+    fn split_frames(&self, entry: &Entry, value: Value) {
+        let Ok(claim) = entry.claim_present::<M::Format>(value) else {
+            return;
+        };
+        let Some(frame) = self.deposited(value) else {
+            debug_assert!(false, "a huge page without a table");
+            return;
+        };
+        // SAFETY: a table that nothing links yet.
+        let table = unsafe { Table::at(self.machine(), frame) };
+        // Hardware may set its bits, and another CPU load the entry, until it is replaced. So the parts say that both
+        // have happened.
+        let mut part = Self::FORMAT.part(value, 0) | Self::FORMAT.accessed;
+        if Self::FORMAT.is_writable(value) {
+            part = Self::FORMAT.written(part);
+        }
+        for (number, small) in table.entries().iter().enumerate() {
+            small.set(part + number as u64 * PAGE_SIZE);
+        }
+        // Release: the entries come before the table.
+        claim.publish(|_| Self::FORMAT.table(frame));
+        self.rss.came(self.machine().cpu(), RssKind::Table);
+        self.memory.count(Counter::TableAlloc);
+        self.memory.count(Counter::ThpSplit);
+    }
+
+    /// Records that a huge page has to be flushed, after `value` was taken out of its entry or lowered.
+    pub(crate) fn gather_huge(&self, value: Value, page: u64, gather: &mut Gather) {
+        let span = huge_span(page);
+        let bytes = span.len() * PAGE_SIZE;
+        gather.add(
+            Page(span.start).address(),
+            bytes,
+            Self::FORMAT.holders(value),
+        );
+    }
+
+    /// Takes a huge page out of its entry, which holds `value` and admits no new claims, if no other space uses its frames.
+    /// Returns whether it did; else, or if the entry has changed, the caller looks again.
+    pub(crate) fn take_huge(
+        &self,
+        entry: &Entry,
+        value: Value,
+        page: u64,
+        gone: &mut HugeGone,
+    ) -> bool {
+        let source = self.machine().frames();
+        let is_zero = self.is_huge_zero(value);
+        let first = Self::FORMAT.frame(value);
+        let sole = |frame| source.descriptor(frame).is_sole_use();
+        if !is_zero && !frames_of(first).all(sole) || entry.replace(value, 0).is_err() {
+            return false;
+        }
+        self.gather_huge(value, page, &mut gone.gather);
+        if !is_zero {
+            frames_of(first).for_each(|frame| {
+                source.descriptor(frame).unmap();
+            });
+            gone.chain.push(source, first);
+            gone.count += 1;
+        }
+        true
+    }
+}
+
+/// Huge pages that were taken out of their entries, to be flushed, and then freed.
+#[derive(Default)]
+pub(crate) struct HugeGone {
+    chain: FrameList,
+    gather: Gather,
+    count: u64,
+}
+
+impl HugeGone {
+    /// Adds what is to be flushed, and counted, to what else the caller has taken out.
+    pub(crate) fn add_to(&mut self, gone: &mut RssDelta, gather: &mut Gather) {
+        gone.add_many(RssKind::Anonymous, self.count * ENTRIES as u64);
+        gather.join(core::mem::take(&mut self.gather));
+    }
+
+    /// Frees the huge pages and their tables, after the flush.
+    pub(crate) fn free<M: Machine>(mut self, tables: &Tables<M>) {
+        let (source, cpu) = (tables.machine().frames(), tables.machine().cpu());
+        while let Some(first) = self.chain.pop(source) {
+            free_deposit(source, cpu, first);
+            source.free_huge(cpu, first);
+            tables.machine().poll();
+        }
+    }
+}
+
+fn free_deposit<S: FrameSource>(source: &S, cpu: Cpu, first: Frame) {
+    let table = source.descriptor(first).deposit().checked_sub(1);
+    if let Some(table) = table {
+        source.free(cpu, Frame(table));
+    }
+}
+
+/// Frees a huge page of a space that nothing uses any more, but for pages that something else uses. Returns how many pages
+/// there were.
+pub(crate) fn free_huge_page<M: Machine>(memory: &Memory<M>, first: Frame) -> u64 {
+    let (source, cpu) = (memory.machine().frames(), memory.machine().cpu());
+    if source.huge_zero_frame() == Some(first) {
+        return 0;
+    }
+    free_deposit(source, cpu, first);
+    let sole = |frame| source.descriptor(frame).is_sole_use();
+    let is_whole = frames_of(first).all(sole);
+    for frame in frames_of(first) {
+        if source.descriptor(frame).unmap() && !is_whole {
+            source.free(cpu, frame);
+        }
+    }
+    if is_whole {
+        source.free_huge(cpu, first);
+    }
+    ENTRIES as u64
+}

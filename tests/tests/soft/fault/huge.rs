@@ -1,0 +1,244 @@
+//! Huge pages of private anonymous memory: what faults map, exactly counted, and what every operation leaves when it
+//! meets one.
+
+use faultless_mm::{AddressSpace, Counter, HugeMode, Policy, advice, flags, remap_flags};
+use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
+use faultless_tests::counting::{counted, faults};
+use faultless_tests::each_policy;
+
+const PAGE: u64 = 4096;
+const HUGE: u64 = 2 << 20;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
+/// An address at which tables of every level begin.
+const AT: u64 = 1 << 36;
+
+/// Runs `work` under every policy, with huge pages for all mappings, and `huge` huge pages mapped at [`AT`].
+fn with_huge(huge: u64, work: impl Fn(&SoftCpu, &SoftSpace, &'static SoftMemory, Policy)) {
+    each_policy(2, 64, |cpu, space, memory| {
+        memory.set_huge_mode(HugeMode::Always);
+        assert_eq!(space.mmap(AT, huge * HUGE, RW, ANON | flags::FIXED), Ok(AT));
+        work(cpu, space, memory, space.policy());
+        space.verify().unwrap();
+    });
+}
+
+/// The bytes of huge pages at [`AT`].
+fn huge_bytes(space: &SoftSpace) -> u64 {
+    space.usage(AT..AT + (1 << 30)).huge
+}
+
+/// Every page of a huge page holds its number.
+fn fill(cpu: &SoftCpu, at: u64) {
+    (0..512).for_each(|page| cpu.store(at + page * PAGE, page + 1).unwrap());
+}
+
+fn check(cpu: &SoftCpu, at: u64) {
+    (0..512).for_each(|page| assert_eq!(cpu.load(at + page * PAGE), Ok(page + 1), "{page}"));
+}
+
+#[test]
+fn a_write_maps_a_huge_page() {
+    with_huge(2, |cpu, space, memory, policy| {
+        let mut expected = faults(policy, 1);
+        // The tables of the two levels above.
+        expected.extend([(Counter::ThpFaultAlloc, 1), (Counter::TableAlloc, 2)]);
+        let (counts, ()) = counted(memory, || fill(cpu, AT));
+        counts.are(&expected, "the first");
+        check(cpu, AT);
+        let mut expected = faults(policy, 1);
+        expected.push((Counter::ThpFaultAlloc, 1));
+        let (counts, ()) = counted(memory, || fill(cpu, AT + HUGE));
+        counts.are(&expected, "the second");
+        assert_eq!(huge_bytes(space), 2 * HUGE);
+    });
+}
+
+#[test]
+fn memory_that_is_read_first_takes_two_faults() {
+    with_huge(1, |cpu, space, memory, _| {
+        let allocator = memory.machine().allocator();
+        cpu.load(AT).unwrap();
+        let before = allocator.census().available();
+        let (counts, ()) = counted(memory, || {
+            (0..512).for_each(|page| assert_eq!(cpu.load(AT + page * PAGE), Ok(0)));
+        });
+        counts.are(&[], "the huge zero page is there");
+        assert_eq!(allocator.census().available(), before);
+        assert_eq!(huge_bytes(space), 0);
+        let (counts, ()) = counted(memory, || fill(cpu, AT));
+        assert_eq!(counts.get(Counter::Faults), 1);
+        assert_eq!(counts.get(Counter::ThpFaultAlloc), 1);
+        check(cpu, AT);
+        assert_eq!(huge_bytes(space), HUGE);
+    });
+}
+
+/// Whether a write to the huge page with this number finds no table, and maps a huge page.
+fn gets_huge(cpu: &SoftCpu, memory: &'static SoftMemory, number: u64) -> bool {
+    let (counts, ()) = counted(memory, || cpu.store(AT + number * HUGE, 1).unwrap());
+    counts.get(Counter::ThpFaultAlloc) == 1
+}
+
+#[test]
+fn only_a_mapping_of_the_whole_span_gets_one() {
+    with_huge(6, |cpu, space, memory, _| {
+        assert_eq!(space.mprotect(AT + 7 * PAGE, PAGE, 1), Ok(()));
+        assert!(!gets_huge(cpu, memory, 0), "two mappings");
+        let at = AT + HUGE;
+        assert_eq!(space.madvise(at, HUGE, advice::NOHUGEPAGE), Ok(()));
+        assert!(!gets_huge(cpu, memory, 1), "not wanted");
+        space.set_huge_off(true);
+        assert!(!gets_huge(cpu, memory, 2), "off");
+        space.set_huge_off(false);
+        memory.set_huge_mode(HugeMode::Advised);
+        assert!(!gets_huge(cpu, memory, 3), "not asked for");
+        let at = AT + 4 * HUGE;
+        assert_eq!(space.madvise(at, HUGE, advice::HUGEPAGE), Ok(()));
+        assert!(gets_huge(cpu, memory, 4), "asked for");
+        memory.set_huge_mode(HugeMode::Always);
+        assert!(gets_huge(cpu, memory, 5), "always");
+    });
+}
+
+#[test]
+fn without_a_free_block_pages_are_small() {
+    with_huge(1, |cpu, _, memory, _| {
+        let allocator = memory.machine().allocator();
+        let mut taken = Vec::new();
+        while let Ok(block) = allocator.allocate_block(9) {
+            taken.push(block);
+        }
+        (0..100).for_each(|page| cpu.store(AT + page * PAGE, page).unwrap());
+        (0..100).for_each(|page| assert_eq!(cpu.load(AT + page * PAGE), Ok(page)));
+        let all = [
+            Counter::ThpFaultAlloc,
+            Counter::ThpFaultFallback,
+            Counter::Faults,
+        ];
+        assert_eq!(all.map(|counter| memory.total(counter)), [0, 1, 100]);
+        taken
+            .into_iter()
+            .for_each(|block| allocator.free_block(block, 9));
+    });
+}
+
+#[test]
+fn an_unmap_frees_huge_pages_whole() {
+    with_huge(4, |cpu, space, memory, _| {
+        let allocator = memory.machine().allocator();
+        let before = allocator.census().available();
+        (0..4).for_each(|number| cpu.store(AT + number * HUGE, 1).unwrap());
+        let (counts, ()) = counted(memory, || {
+            space.munmap(AT, 4 * HUGE).unwrap();
+        });
+        assert_eq!(counts.get(Counter::ThpSplit), 0);
+        memory.expedite();
+        assert_eq!(allocator.census().available(), before);
+        assert!(cpu.load(AT).is_err());
+    });
+}
+
+/// Whether each page of the huge page at [`AT`] still holds its number, but for those in `but`.
+fn check_but(cpu: &SoftCpu, but: std::ops::Range<u64>) {
+    (0..512)
+        .filter(|page| !but.contains(page))
+        .for_each(|page| assert_eq!(cpu.load(AT + page * PAGE), Ok(page + 1), "{page}"));
+}
+
+#[test]
+fn an_operation_on_a_part_splits() {
+    type Operation = fn(&SoftSpace);
+    let operations: [(&str, Operation, std::ops::Range<u64>); 8] = [
+        ("munmap", |s| s.munmap(AT + 7 * PAGE, PAGE).unwrap(), 7..8),
+        (
+            "mprotect",
+            |s| s.mprotect(AT + 7 * PAGE, PAGE, 1).unwrap(),
+            0..0,
+        ),
+        (
+            "dontneed",
+            |s| s.madvise(AT, 2 * PAGE, advice::DONTNEED).unwrap(),
+            0..2,
+        ),
+        (
+            "free",
+            |s| s.madvise(AT, 2 * PAGE, advice::FREE).unwrap(),
+            0..0,
+        ),
+        (
+            "cold",
+            |s| s.madvise(AT, 2 * PAGE, advice::COLD).unwrap(),
+            0..0,
+        ),
+        (
+            "guard",
+            |s| {
+                s.madvise(AT + 5 * PAGE, PAGE, advice::GUARD_INSTALL)
+                    .unwrap()
+            },
+            5..6,
+        ),
+        (
+            "map over",
+            |s| {
+                let flags = ANON | flags::FIXED;
+                s.mmap(AT + 510 * PAGE, PAGE, RW, flags).unwrap();
+            },
+            510..511,
+        ),
+        (
+            "mremap",
+            |s| {
+                s.mremap(
+                    AT + 256 * PAGE,
+                    PAGE,
+                    PAGE,
+                    remap_flags::MAYMOVE | remap_flags::FIXED,
+                    AT + HUGE,
+                )
+                .unwrap();
+            },
+            256..257,
+        ),
+    ];
+    for (what, operate, gone) in operations {
+        with_huge(1, |cpu, space, memory, _| {
+            fill(cpu, AT);
+            let (counts, ()) = counted(memory, || operate(space));
+            assert_eq!(counts.get(Counter::ThpSplit), 1, "{what}");
+            assert_eq!(counts.get(Counter::Copies), 0, "{what}");
+            check_but(cpu, gone.clone());
+            space.verify().unwrap();
+            assert_eq!(huge_bytes(space), 0, "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_forked_huge_page_is_shared_and_then_copied() {
+    with_huge(1, |cpu, space, _, _| {
+        fill(cpu, AT);
+        let child = space.fork().unwrap();
+        cpu.store(AT + 3 * PAGE, 1000).unwrap();
+        AddressSpace::verify_together(&[space, &child]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| SoftCpu::run(&child, 1, |cpu| check(cpu, AT)));
+        });
+        child.destroy();
+        check_but(cpu, 3..4);
+        assert_eq!(cpu.load(AT + 3 * PAGE), Ok(1000));
+    });
+}
+
+#[test]
+fn a_huge_page_that_was_read_only_is_raised_as_a_whole() {
+    with_huge(1, |cpu, space, memory, _| {
+        cpu.load(AT).unwrap();
+        assert_eq!(space.mprotect(AT, HUGE, 1), Ok(()));
+        assert_eq!(space.mprotect(AT, HUGE, RW), Ok(()));
+        let (counts, ()) = counted(memory, || fill(cpu, AT));
+        assert_eq!(counts.get(Counter::Faults), 1);
+        check(cpu, AT);
+    });
+}
