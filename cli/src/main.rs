@@ -16,6 +16,7 @@ mod dynamic;
 mod elf_check;
 mod figure;
 mod fuzz;
+mod huge;
 mod interrupt;
 mod kvm;
 mod latencies;

@@ -99,6 +99,7 @@ extern "C" fn run() -> ! {
         ));
     }
     // Its node is made with the others.
+    memory::machine::memory().set_huge_mode(run.huge);
     swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
     if files::begin().is_err() {
         refuse(format_args!("{TOO_LITTLE}"));

@@ -46,9 +46,10 @@ static struct {
     char *exec;
     char *argv[MOST_WORDS + 1];
     char *env[MOST_WORDS + 1];
+    const char *huge; // where huge pages are used: never, madvise, always
     char *swap; // or NULL
     char *kvm; // or NULL: the parameters of its module
-} run;
+} run = {.huge = "never"};
 
 // Linux's counters for the whole machine.
 typedef struct {
@@ -121,18 +122,19 @@ static void mount_all(void)
         give_up("cannot make links in /dev");
 }
 
-// Proves that the option on the command line has taken effect.
-static bool huge_pages_are_off(void)
+// Sets where huge pages are used, and checks that it has taken effect.
+static bool set_huge_pages(const char *where)
 {
-    char text[128] = "";
-    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+    char text[128] = "", chosen[32];
+    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDWR);
 
     if (file < 0)
-        return errno == ENOENT; // a Linux without them
-    if (read(file, text, sizeof text - 1) < 0)
+        return errno == ENOENT && strcmp(where, "never") == 0; // a Linux without them
+    if (write(file, where, strlen(where)) < 0 || pread(file, text, sizeof text - 1, 0) < 0)
         return false;
     close(file);
-    return strstr(text, "[never]") != NULL;
+    snprintf(chosen, sizeof chosen, "[%s]", where);
+    return strstr(text, chosen) != NULL;
 }
 
 static void set_field(char *field, size_t *arguments, size_t *variables)
@@ -145,6 +147,8 @@ static void set_field(char *field, size_t *arguments, size_t *variables)
         run.env[(*variables)++] = field + 4;
     } else if (strncmp(field, "swap=", 5) == 0) {
         run.swap = field + 5;
+    } else if (strncmp(field, "huge=", 5) == 0) {
+        run.huge = field + 5;
     } else if (strncmp(field, "kvm-linux=", 10) == 0) {
         run.kvm = field + 10;
     }
@@ -322,10 +326,10 @@ int main(void)
     pid_t program;
 
     mount_all();
-    if (!huge_pages_are_off())
-        give_up("huge pages are not off");
     choose_page_lists();
     read_run_file();
+    if (!set_huge_pages(run.huge))
+        give_up("cannot set where huge pages are used");
     if (run.swap != NULL || run.kvm != NULL)
         load_modules(run.swap == NULL ? 0 : swap_bytes(run.swap), run.kvm);
     if (run.swap != NULL)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use faultless_mm::{Mask, PerCpu, Policy};
+use faultless_mm::{HugeMode, Mask, PerCpu, Policy};
 use faultless_tdp::Options as GuestOptions;
 
 /// The machine that a workload runs on.
@@ -17,6 +17,8 @@ pub struct Options<'a> {
     pub swap: Option<Swap>,
     /// The fault policy of the process.
     pub policy: Policy,
+    /// Which mappings get huge pages.
+    pub huge: HugeMode,
     /// How the memory of its guests works.
     pub guests: GuestOptions,
     /// Whether to check every TLB hit, to verify the invariants at the end, and to check that no frame leaked.
@@ -51,6 +53,7 @@ impl Default for Options<'_> {
             memory: 1 << 30,
             swap: None,
             policy: Policy::default(),
+            huge: HugeMode::Never,
             guests: GuestOptions::default(),
             check: false,
             stop: &|| false,

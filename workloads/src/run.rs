@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use faultless_frames::NoMemory;
+use faultless_frames::{FrameSource as _, NoMemory};
 use faultless_soft::{Soft, SoftCpu, SoftMemory};
 use faultless_trace::Counter;
 
@@ -98,6 +98,7 @@ fn start(
 
 fn start_machine(options: &Options<'_>) -> io::Result<&'static SoftMemory> {
     Soft::start(faultless_soft::Options {
+        huge: options.huge,
         cpus: options.cpus,
         memory: options.memory,
         check: options.check,
@@ -105,6 +106,9 @@ fn start_machine(options: &Options<'_>) -> io::Result<&'static SoftMemory> {
         ..faultless_soft::Options::default()
     })
 }
+
+/// Frames of a huge page.
+const HUGE_PAGE: u64 = 512;
 
 /// The number of frames that can be allocated, after all deferred frees. Called while no CPU runs.
 fn available(memory: &'static SoftMemory) -> u64 {
@@ -114,7 +118,10 @@ fn available(memory: &'static SoftMemory) -> u64 {
             memory.expedite();
         }
         memory.drain();
-        memory.machine().allocator().census().available()
+        let allocator = memory.machine().allocator();
+        // The huge zero page stays once it was made.
+        let huge_zero = allocator.huge_zero_frame().map_or(0, |_| HUGE_PAGE);
+        allocator.census().available() + huge_zero
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
+use crate::huge::Huge;
 use crate::kvm::Kvm;
 use crate::machine::{Accel, Added, Files, MachineKind, Variable};
 use crate::size::Size;
@@ -27,6 +28,10 @@ pub struct Resources {
     /// 'SIZE:ram': in memory without compression; 'SIZE:disk': on a disk, a file of the host (kernel only)
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
+
+    /// Use huge pages for these mappings
+    #[arg(long, value_enum, default_value = "never")]
+    pub huge: Huge,
 
     /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, accessed_bits=N, dirty_bits=Y,
     /// with commas between them; 'compare' boots Linux with its KVM

@@ -109,6 +109,7 @@ fn run(
         cpus,
         memory: Size::mebi(1024),
         swap: None,
+        huge: crate::huge::Huge::Never,
         kvm: None,
         accel: Accel::Tcg,
         timeout: None,

@@ -35,6 +35,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
             false => arguments.resources.memory,
         },
         swap: None,
+        huge: arguments.resources.huge,
         kvm: arguments.resources.kvm.clone(),
         timeout: arguments.resources.timeout,
         output: if arguments.output {

@@ -78,6 +78,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         },
         memory: arguments.on.resources.memory,
         swap: arguments.on.resources.swap,
+        huge: arguments.on.resources.huge,
         kvm: arguments.on.resources.kvm.clone(),
         accel: arguments.on.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.on.resources.timeout,

@@ -49,6 +49,7 @@ pub fn request(
         cpus: if on.icount { 1 } else { on.resources.cpus },
         memory: on.resources.memory,
         swap: on.resources.swap,
+        huge: on.resources.huge,
         kvm: on.resources.kvm.clone(),
         accel: on.accel.unwrap_or(Accel::Tcg),
         timeout: on.resources.timeout,

@@ -9,6 +9,7 @@ use anyhow::Result;
 
 use super::{Counts, Peer};
 use crate::figure::Step;
+use crate::huge::Huge;
 use crate::kvm::Kvm;
 use crate::machine::kernel::{Booted, System, qemu};
 use crate::machine::{Accel, End, Files, Policy, Request};
@@ -26,6 +27,8 @@ pub struct Conditions {
     pub memory: Size,
     /// Its swap.
     pub swap: Option<Swap>,
+    /// Where it uses huge pages.
+    pub huge: Huge,
     /// How its guests work, and whether Linux has its KVM.
     pub kvm: Option<Kvm>,
     /// How long a run may take.
@@ -64,6 +67,7 @@ impl Conditions {
             cpus: self.cpus,
             memory: self.memory,
             swap: self.swap,
+            huge: self.huge,
             kvm: self.kvm.clone(),
             accel: Accel::Tcg,
             timeout: self.timeout,

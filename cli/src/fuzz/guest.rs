@@ -107,6 +107,7 @@ impl GuestSide {
             cpus: self.cpus,
             memory: MEMORY,
             swap: Some(SWAP),
+            huge: crate::huge::Huge::Never,
             kvm: None,
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),

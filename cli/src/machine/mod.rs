@@ -15,6 +15,7 @@ use clap::ValueEnum;
 
 use crate::counters::Counters;
 use crate::figure::{Figure, Step};
+use crate::huge::Huge;
 use crate::kvm::Kvm;
 use crate::latencies::Latencies;
 use crate::plan::Need;
@@ -67,6 +68,8 @@ pub struct Request {
     pub memory: Size,
     /// Its swap.
     pub swap: Option<Swap>,
+    /// Where it uses huge pages.
+    pub huge: Huge,
     /// How its guests work; `None`: as they do by themselves, and Linux has no KVM.
     pub kvm: Option<Kvm>,
     /// What executes its instructions; the soft machine ignores it.

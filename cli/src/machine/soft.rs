@@ -59,6 +59,7 @@ impl Machine for Soft {
             memory: request.memory.0,
             swap: request.swap.map(swap).transpose()?,
             policy: request.policy.name().parse().map_err(anyhow::Error::msg)?,
+            huge: request.huge.of_soft(),
             guests: request.kvm.as_ref().map(Kvm::of_soft).unwrap_or_default(),
             check: false,
             stop: &stop,

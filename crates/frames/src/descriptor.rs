@@ -267,6 +267,13 @@ impl Descriptor {
         self.uses.fetch_sub(1, order) == 1
     }
 
+    /// The same where the caller's mapping is known to be the only use, and stays so.
+    #[inline]
+    pub fn unmap_sole(&self) {
+        debug_assert!(self.is_sole_use(), "another use");
+        self.uses.store(0, Ordering::Relaxed);
+    }
+
     /// Whether the frame is mapped, pinned, or held by a cache.
     pub fn is_used(&self) -> bool {
         self.uses.load(Ordering::Relaxed) != 0

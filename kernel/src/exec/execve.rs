@@ -31,6 +31,7 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
     // No data limit applies during the load; `Plan::load` sets it afterwards.
     limits.data = u64::MAX;
     let new = or_reclaim(|| UserSpace::new(policy, &limits))?;
+    new.set_huge_off(space::current().huge_is_off());
     let thread = sched::current();
     let process = process::current();
     process.end_others(thread)?;

@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 use core::str;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use faultless_mm::HugeMode;
 use faultless_trace::Mask;
 
-use crate::files::initramfs;
+use crate::files::{huge_pages, initramfs};
 use crate::kvm::parameters;
 use crate::memory::Policy;
 use crate::swap::{Kind, Wanted};
@@ -26,6 +27,8 @@ pub struct RunFile {
     pub record: trace::Wish,
     /// Every N-th allocation on the kernel heap fails; 0 for none.
     pub heap_fail: u64,
+    /// Where huge pages are used.
+    pub huge: HugeMode,
     /// The disk to swap to.
     pub swap: Option<Wanted>,
     /// Whether and when to verify.
@@ -56,6 +59,7 @@ impl RunFile {
             cpus: None,
             record: trace::Wish::default(),
             heap_fail: 0,
+            huge: HugeMode::Never,
             swap: None,
             verify: verify::Wish::default(),
         };
@@ -94,6 +98,10 @@ impl RunFile {
                 }
                 b"swap" => {
                     run.swap = Some(swap(value)?);
+                }
+                b"huge" => {
+                    run.huge = huge_pages::mode(value)
+                        .ok_or("`huge=` is none of never, madvise, always")?;
                 }
                 b"kvm" => parameters::set(value)?,
                 // Linux's names of the same.

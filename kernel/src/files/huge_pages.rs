@@ -1,23 +1,99 @@
-//! `/sys/kernel/mm/transparent_hugepage`: as on a Linux that is told to use no huge pages. Programs may ask for them
-//! (`MADV_HUGEPAGE`), and get small ones. A program that writes a setting changes the file and nothing else.
+//! `/sys/kernel/mm/transparent_hugepage`: where huge pages are used. A setting changes what faults map from then on, as on
+//! Linux. `defrag` is kept and has no effect: no fault waits for a block of frames.
 
-use super::proc::Text;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_mm::HugeMode;
+
+use super::node::{Body, Inode};
+use super::proc::{System, Text};
 use super::sys::{file, folder, number};
 use super::tree;
-use crate::errno::Errno;
+use crate::errno::{EINVAL, Errno};
+use crate::memory::machine::memory;
 
-/// Names and texts of what can be set.
-const SETTINGS: [(&str, &str); 3] = [
-    ("enabled", "always madvise [never]"),
-    ("defrag", "always defer defer+madvise [madvise] never"),
-    (
-        "shmem_enabled",
-        "always within_size advise [never] deny force",
-    ),
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    Enabled,
+    Defrag,
+    ZeroPage,
+}
+
+const ENABLED: [(&str, HugeMode); 3] = [
+    ("always", HugeMode::Always),
+    ("madvise", HugeMode::Advised),
+    ("never", HugeMode::Never),
 ];
+const DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
+/// The position of `defrag` in its list.
+static DEFRAG_NOW: AtomicUsize = AtomicUsize::new(3);
 
 /// Bytes of a huge page.
 const SIZE: u32 = 2 << 20;
+
+/// Returns the mode with a name, as `enabled` has it.
+pub fn mode(name: &[u8]) -> Option<HugeMode> {
+    let named = ENABLED
+        .iter()
+        .find(|(known, _)| known.as_bytes() == name);
+    named.map(|&(_, mode)| mode)
+}
+
+impl Setting {
+    /// Writes the file's text.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn write(self, text: &mut Text) -> Result<(), Errno> {
+        match self {
+            Self::Enabled => {
+                let now = memory().huge_mode();
+                choice(text, ENABLED.map(|(name, mode)| (name, mode == now)))
+            }
+            Self::Defrag => {
+                let now = DEFRAG_NOW.load(Ordering::Relaxed);
+                let named = |at: usize| (DEFRAG[at], at == now);
+                choice(text, [named(0), named(1), named(2), named(3), named(4)])
+            }
+            Self::ZeroPage => text.line(format_args!("{}", u32::from(memory().huge_zero_page()))),
+        }
+    }
+
+    /// Changes the setting, as a program wrote it.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn set(self, text: &[u8]) -> Result<(), Errno> {
+        // As in Linux, a line feed may end the word.
+        let word = text.strip_suffix(b"\n").unwrap_or(text);
+        match self {
+            Self::Enabled => memory().set_huge_mode(mode(word).ok_or(EINVAL)?),
+            Self::Defrag => {
+                let at = DEFRAG.iter().position(|name| name.as_bytes() == word);
+                DEFRAG_NOW.store(at.ok_or(EINVAL)?, Ordering::Relaxed);
+            }
+            Self::ZeroPage => match word {
+                b"0" => memory().set_huge_zero_page(false),
+                b"1" => memory().set_huge_zero_page(true),
+                _ => return Err(EINVAL),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Writes the names of a choice, the present one in brackets.
+fn choice<const N: usize>(text: &mut Text, names: [(&str, bool); N]) -> Result<(), Errno> {
+    for (at, (name, is_chosen)) in names.into_iter().enumerate() {
+        let space = if at == 0 { "" } else { " " };
+        match is_chosen {
+            true => text.add(format_args!("{space}[{name}]"))?,
+            false => text.add(format_args!("{space}{name}"))?,
+        }
+    }
+    text.bytes(b"\n")
+}
 
 /// Makes the directory.
 ///
@@ -28,11 +104,18 @@ pub fn build() -> Result<(), Errno> {
     for name in ["sys", "kernel", "mm", "transparent_hugepage"] {
         at = folder(&at, name.as_bytes())?;
     }
-    for (name, setting) in SETTINGS {
-        let mut text = Text::new();
-        text.line(format_args!("{setting}"))?;
-        file(&at, name.as_bytes(), 0o644, text)?;
+    for (name, setting) in [
+        ("enabled", System::HugeEnabled),
+        ("defrag", System::HugeDefrag),
+        ("use_zero_page", System::HugeZeroPage),
+    ] {
+        let inode = Inode::new(Body::Setting(setting), 0o644)?;
+        tree::add_special(&at, name.as_bytes(), inode)?;
     }
-    file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)?;
-    file(&at, b"use_zero_page", 0o644, number(1)?)
+    let mut text = Text::new();
+    text.line(format_args!(
+        "always within_size advise [never] deny force"
+    ))?;
+    file(&at, b"shmem_enabled", 0o644, text)?;
+    file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)
 }

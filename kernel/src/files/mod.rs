@@ -23,7 +23,7 @@ pub mod directory;
 pub mod epoll;
 pub mod event;
 pub mod hpet;
-mod huge_pages;
+pub mod huge_pages;
 pub mod image;
 pub mod initramfs;
 pub mod input;

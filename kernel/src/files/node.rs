@@ -42,6 +42,8 @@ pub enum Body {
     Device(Device),
     /// The bitmap of idle pages ([`super::page_idle`]).
     PageIdle,
+    /// A setting of the machine, with a text like one of `/proc`.
+    Setting(proc::System),
 }
 
 /// A regular file.
@@ -160,7 +162,7 @@ impl Inode {
             Body::Link(target) => (linux::S_IFLNK, target.len() as u64, 0),
             Body::Device(device) if device.is_block() => (linux::S_IFBLK, 0, 0),
             Body::Device(_) => (linux::S_IFCHR, 0, 0),
-            Body::PageIdle => (linux::S_IFREG, 0, 0),
+            Body::PageIdle | Body::Setting(_) => (linux::S_IFREG, 0, 0),
         };
         let device = match &self.body {
             Body::Device(device) => device.number(),

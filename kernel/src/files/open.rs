@@ -143,6 +143,9 @@ pub fn node(
                 Object::Device(*device, node.clone())
             }
             Body::PageIdle => Object::PageIdle(node.clone()),
+            Body::Setting(system) => {
+                return text(proc::Entry::System(*system), origin, kept, writes);
+            }
         },
         Node::Proc(entry) if entry.is_directory() => {
             if writes {

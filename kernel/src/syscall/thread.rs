@@ -7,8 +7,8 @@ use crate::arch::{TrapFrame, context, percpu, uaccess};
 use crate::errno::{Answer, E2BIG, EINVAL, EPERM, ESRCH, Errno};
 use crate::futex::{self, Word};
 use crate::memory::USER_END;
-use crate::process::family;
 use crate::process::fork::{self, Arguments};
+use crate::process::{family, space};
 use crate::sched;
 use crate::sched::thread::Thread;
 use crate::signal::COUNT;
@@ -210,6 +210,13 @@ pub fn prctl(operation: u64, [argument, second, third, fourth]: [u64; 4]) -> Ans
         }
         prctl::PR_GET_NO_NEW_PRIVS if argument == 0 && rest == [0; 3] => {
             Ok(u64::from(thread.no_new_privileges.get()))
+        }
+        prctl::PR_SET_THP_DISABLE if rest == [0; 3] => {
+            space::current().set_huge_off(argument != 0);
+            Ok(0)
+        }
+        prctl::PR_GET_THP_DISABLE if argument == 0 && rest == [0; 3] => {
+            Ok(u64::from(space::current().huge_is_off()))
         }
         prctl::PR_GET_NAME => uaccess::write_bytes(argument, &thread.name.get()).map(|()| 0),
         _ => Err(EINVAL),

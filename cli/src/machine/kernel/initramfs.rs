@@ -96,6 +96,7 @@ fn fields(request: &Request, record: Mask, load: &Load) -> Vec<u8> {
     if let Some(swap) = request.swap {
         field("swap", swap.field().as_bytes());
     }
+    field("huge", request.huge.field().as_bytes());
     if let Some(kvm) = &request.kvm {
         field("kvm", kvm.field().as_bytes());
         field("kvm-linux", kvm.of_linux().as_bytes());

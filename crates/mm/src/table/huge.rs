@@ -3,6 +3,8 @@
 //! * **A huge page is as many frames as a table has entries, side by side, and one entry.** Each frame has its own
 //!   descriptor, as if it were mapped alone. So a huge page is *split* without touching its frames: a table with the same
 //!   pages takes the place of its entry.
+//! * **The frames of a huge page are exclusive, and the entry is their only use.** A fork, a pin and a migration split it
+//!   first. So it is taken out, freed and raised as a whole, without a look at each descriptor.
 //! * A huge page is installed only over an empty entry (rule R5), and only where one mapping covers its span.
 //! * The table for a split is *deposited* with the huge page: no operation fails for want of it. The
 //!   descriptor of the first frame names it. Only the operation that has claimed, or taken out, the entry reads that.
@@ -142,8 +144,8 @@ impl<M: Machine> Tables<M> {
         );
     }
 
-    /// Takes a huge page out of its entry, which holds `value` and admits no new claims, if no other space uses its frames.
-    /// Returns whether it did; else, or if the entry has changed, the caller looks again.
+    /// Takes a huge page out of its entry, which holds `value` and admits no new claims. Returns whether it did; if the
+    /// entry has changed, the caller looks again.
     pub(crate) fn take_huge(
         &self,
         entry: &Entry,
@@ -152,17 +154,13 @@ impl<M: Machine> Tables<M> {
         gone: &mut HugeGone,
     ) -> bool {
         let source = self.machine().frames();
-        let is_zero = self.is_huge_zero(value);
-        let first = Self::FORMAT.frame(value);
-        let sole = |frame| source.descriptor(frame).is_sole_use();
-        if !is_zero && !frames_of(first).all(sole) || entry.replace(value, 0).is_err() {
+        if entry.replace(value, 0).is_err() {
             return false;
         }
         self.gather_huge(value, page, &mut gone.gather);
-        if !is_zero {
-            frames_of(first).for_each(|frame| {
-                source.descriptor(frame).unmap();
-            });
+        if !self.is_huge_zero(value) {
+            let first = Self::FORMAT.frame(value);
+            frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
             gone.chain.push(source, first);
             gone.count += 1;
         }
@@ -203,23 +201,14 @@ fn free_deposit<S: FrameSource>(source: &S, cpu: Cpu, first: Frame) {
     }
 }
 
-/// Frees a huge page of a space that nothing uses any more, but for pages that something else uses. Returns how many pages
-/// there were.
+/// Frees a huge page of a space that nothing uses any more. Returns how many pages there were.
 pub(crate) fn free_huge_page<M: Machine>(memory: &Memory<M>, first: Frame) -> u64 {
     let (source, cpu) = (memory.machine().frames(), memory.machine().cpu());
     if source.huge_zero_frame() == Some(first) {
         return 0;
     }
     free_deposit(source, cpu, first);
-    let sole = |frame| source.descriptor(frame).is_sole_use();
-    let is_whole = frames_of(first).all(sole);
-    for frame in frames_of(first) {
-        if source.descriptor(frame).unmap() && !is_whole {
-            source.free(cpu, frame);
-        }
-    }
-    if is_whole {
-        source.free_huge(cpu, first);
-    }
+    frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
+    source.free_huge(cpu, first);
     ENTRIES as u64
 }

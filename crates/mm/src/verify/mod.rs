@@ -26,7 +26,7 @@ use faultless_paging::{ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Tab
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::space::AddressSpace;
-use crate::table::huge::{HUGE_LEVEL, huge_span};
+use crate::table::huge::{HUGE_LEVEL, frames_of, huge_span};
 use crate::tree::SlotState;
 use crate::tree::account::{Sum, VmStats};
 use crate::tree::mapping::Mapping;
@@ -199,6 +199,15 @@ impl<M: Machine> AddressSpace<M> {
         }
         if !self.tables().is_huge_zero(value) && self.tables().deposited(value).is_none() {
             return wrong("a huge page has no table for its split");
+        }
+        let frames = self.machine().frames();
+        let is_own = |frame| {
+            let descriptor = frames.descriptor(frame);
+            descriptor.flags().has(Flags::EXCLUSIVE) && descriptor.is_sole_use()
+        };
+        let first = M::Format::FORMAT.frame(value);
+        if !self.tables().is_huge_zero(value) && !frames_of(first).all(is_own) {
+            return wrong("a frame of a huge page has another use");
         }
         let span = huge_span(page);
         (span.start..span.end)

@@ -1,5 +1,6 @@
 //! Files of `/proc` about the whole system.
 
+use super::super::huge_pages::Setting;
 use super::own::memory::number;
 use super::processes;
 use super::text::Text;
@@ -18,6 +19,9 @@ use crate::syscall::identity;
 pub enum System {
     BootId,
     CpuInfo,
+    HugeDefrag,
+    HugeEnabled,
+    HugeZeroPage,
     Interrupts,
     LoadAverage,
     MemInfo,
@@ -36,6 +40,9 @@ impl System {
         match self {
             Self::BootId => uuid(text, [0x0fa1_71e5, time::real_now() - time::now()]),
             Self::CpuInfo => cpu::describe(&mut |line| text.line(line)),
+            Self::HugeDefrag => Setting::Defrag.write(text),
+            Self::HugeEnabled => Setting::Enabled.write(text),
+            Self::HugeZeroPage => Setting::ZeroPage.write(text),
             Self::Interrupts => interrupts(text),
             Self::LoadAverage => text.line(format_args!(
                 "0.00 0.00 0.00 1/{} {}",
@@ -65,7 +72,17 @@ impl System {
 impl System {
     /// Whether it is a setting, which can be written.
     pub fn is_setting(self) -> bool {
-        self == Self::PageCluster
+        self == Self::PageCluster || self.huge().is_some()
+    }
+
+    /// Returns the setting of huge pages, in `/sys`, if it is one.
+    fn huge(self) -> Option<Setting> {
+        match self {
+            Self::HugeDefrag => Some(Setting::Defrag),
+            Self::HugeEnabled => Some(Setting::Enabled),
+            Self::HugeZeroPage => Some(Setting::ZeroPage),
+            _ => None,
+        }
     }
 
     /// Changes a setting.
@@ -73,10 +90,14 @@ impl System {
     /// # Errors
     /// `EINVAL`, `EFAULT`.
     pub fn set(self, from: u64, length: u64) -> Answer {
-        let mut text = [0; 12];
+        let mut text = [0; 16];
         let length = length.min(text.len() as u64);
-        uaccess::read_bytes(from, &mut text[..length as usize])?;
-        let number = number(&text[..length as usize])?;
+        let text = &mut text[..length as usize];
+        uaccess::read_bytes(from, text)?;
+        if let Some(setting) = self.huge() {
+            return setting.set(text).map(|()| length);
+        }
+        let number = number(text)?;
         match u32::try_from(number) {
             Ok(number) if self.is_setting() && number <= 31 => swap::set_cluster(number),
             _ => return Err(EINVAL),
@@ -178,6 +199,10 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("pglazyfree", Counter::LazyFree),
         ("pglazyfreed", Counter::LazyFreed),
         ("pgmigrate_success", Counter::Migrations),
+        ("thp_fault_alloc", Counter::ThpFaultAlloc),
+        ("thp_fault_fallback", Counter::ThpFaultFallback),
+        ("thp_zero_page_maps", Counter::ThpZeroPageMaps),
+        ("thp_split_pmd", Counter::ThpSplit),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (
             "nr_tlb_remote_flush_deferred",

@@ -7,8 +7,8 @@
 //!   one for each small page.
 //! * Without a free block of frames, or where two mappings share the span, the fault maps a small page. It never waits
 //!   for a block.
-//! * A write to a huge page that is read-only raises it as a whole, if it is this space's alone; else the page is split,
-//!   and the write goes on as on small pages.
+//! * A write to a huge page that is read-only raises it as a whole: its frames are this space's alone ([`crate::table::huge`]).
+//!   Where two mappings share the span it is split, and the write goes on as on small pages.
 //!
 //! *Writes*: the entry; the frames and their descriptors.
 //!
@@ -176,7 +176,7 @@ impl<M: Machine> AddressSpace<M> {
                 prepared.trail.ends(How::ZeroReplaced);
                 return Ok(true);
             }
-        } else if at.vma.covers(&self.maps, huge_span(page.0)) && self.is_sole_huge(at.value) {
+        } else if at.vma.covers(&self.maps, huge_span(page.0)) {
             self.raise_huge_page(at, page)?;
             prepared.trail.ends(How::Reuse);
             return Ok(true);
@@ -185,7 +185,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(false)
     }
 
-    /// Makes a huge page writable that this space alone maps.
+    /// Makes a huge page writable.
     fn raise_huge_page(&self, at: &PteRef<'_>, page: Page) -> Result<(), Retry> {
         let format = Self::FORMAT;
         let protection = at.vma.protection();
@@ -197,11 +197,6 @@ impl<M: Machine> AddressSpace<M> {
         })?;
         self.memory().count(Counter::Reuses);
         Ok(())
-    }
-
-    /// Whether each page of a huge page is exclusive. Nothing shares one of them while it is mapped as a whole.
-    fn is_sole_huge(&self, value: u64) -> bool {
-        frames_of(Self::FORMAT.frame(value)).all(|frame| self.descriptor(frame).is_sole())
     }
 
     fn descriptor(&self, frame: Frame) -> &'static Descriptor {
