@@ -161,6 +161,7 @@ mod tests {
             cpus: 4,
             memory: Size::mebi(64),
             swap: Some("1M".parse().unwrap()),
+            huge: crate::huge::Huge::Never,
             kvm: Some("tdp_mmu=N".parse().unwrap()),
             accel: Accel::Tcg,
             timeout: None,
