@@ -33,6 +33,8 @@ use crate::reclaim::shared::take_anonymous;
 use crate::rmap::anon::AllSpaces;
 use crate::rmap::claims::Places;
 use crate::space::AddressSpace;
+use crate::table::huge::huge_span;
+use crate::table::pages::Span;
 use crate::tree::SlotState;
 use crate::tree::mapping::{Attributes, Locked};
 use crate::tune::{SWEPT_AT_ONCE, SWEPT_PARTS};
@@ -137,7 +139,22 @@ fn sweep_part<M: Machine>(
     let mut next = end;
     space
         .tables()
-        .for_each_table(Pages::new(at, end), &mut |table, part| {
+        .visit_spans(Pages::new(at, end), &mut |span| {
+            let (table, part) = match span {
+                Span::Table(table, part) => (table, part),
+                Span::Huge(entry, value, part) => {
+                    next = huge_span(part.start).end;
+                    return keeps_huge(
+                        space,
+                        (entry, value),
+                        part.start,
+                        (taken, &mut *swept),
+                        &section,
+                    );
+                }
+            };
+            // Where a huge page was split just now.
+            next = next.min(end);
             space.tables().for_each_in(table, part, &mut |entry, page| {
                 // One place is left for a page that is shared, which ends the part.
                 if candidates.is_full() || swept.shared.is_some() {
@@ -150,6 +167,7 @@ fn sweep_part<M: Machine>(
                     candidates.push(candidate);
                 }
             });
+            true
         });
     let may_leave = |candidate: &Candidate<'_>| {
         may_leave(space, candidate, &section)
@@ -160,6 +178,30 @@ fn sweep_part<M: Machine>(
     };
     take(space, &mut candidates, batch, may_leave);
     next
+}
+
+/// Whether a huge page stays whole: it was used, and counts as unused from now on; or none of its pages may leave. Else it
+/// is split, and its pages are looked at one by one.
+fn keeps_huge<M: Machine>(
+    space: &AddressSpace<M>,
+    (entry, value): (&Entry, u64),
+    page: u64,
+    (taken, swept): (Taken, &mut Swept),
+    section: &Section<'_>,
+) -> bool {
+    if taken == Taken::Unused && space.tables().clear_accessed(entry).is_some() {
+        swept.seen += ENTRIES as u64;
+        swept.aged += ENTRIES as u64;
+        return true;
+    }
+    if space.tables().is_huge_zero(value) {
+        return true;
+    }
+    let has_swap = space.memory().has_swap();
+    let may_leave = |attributes: &Attributes| {
+        attributes.flags.locked == Locked::No && (has_swap || attributes.flags.droppable)
+    };
+    !attributes(space, page, section).is_some_and(may_leave)
 }
 
 /// Clears the accessed bit of an entry. Returns the entry as a candidate if the bit was clear, or any page is taken.

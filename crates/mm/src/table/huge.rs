@@ -117,9 +117,12 @@ impl<M: Machine> Tables<M> {
         };
         // SAFETY: a table that nothing links yet.
         let table = unsafe { Table::at(self.machine(), frame) };
-        // Hardware may set its bits, and another CPU load the entry, until it is replaced. So the parts say that both
-        // have happened.
-        let mut part = Self::FORMAT.part(value, 0) | Self::FORMAT.accessed;
+        // Hardware may set its bits, and another CPU load the entry, until it is replaced. So the parts name no owner, and
+        // count as written; that they were used meanwhile may be lost.
+        let mut part = match Self::FORMAT.is_used(value) {
+            true => Self::FORMAT.part(value, 0) | Self::FORMAT.accessed,
+            false => Self::FORMAT.unused(Self::FORMAT.part(value, 0)),
+        };
         if Self::FORMAT.is_writable(value) {
             part = Self::FORMAT.written(part);
         }
