@@ -131,14 +131,7 @@ impl<'s> VmaRef<'s> {
 
     /// Whether every page of `span` has this mapping, now.
     pub(crate) fn covers<M: Machine>(&self, maps: &Mappings<M>, span: Pages) -> bool {
-        let mut at = span.start;
-        while at < span.end {
-            match maps.tree.slot_of(at) {
-                Some(run) if run.word == self.found.word => at = run.pages.end,
-                _ => return false,
-            }
-        }
-        true
+        maps.tree.all_slots(span, |word| word == self.found.word)
     }
 
     /// Returns the same mapping at another page, if the slot of that page holds the same value now.

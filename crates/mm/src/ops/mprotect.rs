@@ -6,7 +6,7 @@
 //! that are exclusive to the space, or belong to a shared mapping, become writable immediately. The zero page
 //! stays read-only and is replaced on write.
 
-use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
+use faultless_paging::{ENTRIES, Entry, Format, Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
 use faultless_trace::{Counter, Kind};
 
@@ -16,6 +16,7 @@ use crate::lock::RangeWriteGuard;
 use crate::ops::populate::Parts;
 use crate::ops::protection;
 use crate::space::AddressSpace;
+use crate::table::pages::Span;
 use crate::tree::mapping::Attributes;
 use crate::tree::{Run, SlotValue};
 
@@ -218,7 +219,7 @@ impl<M: Machine> AddressSpace<M> {
         let (to, shared) = (attributes.protection, attributes.flags.shared);
         let is_new = self.is_new(attributes);
         let section = self.memory().enter();
-        self.tables().for_each_entry(pages, &mut |entry, page| {
+        let mut protect = |entry: &Entry, page: u64| {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
@@ -243,18 +244,64 @@ impl<M: Machine> AddressSpace<M> {
                     self.tables().mark_dirty(new);
                 }
                 if entry.replace(value, new).is_ok() {
-                    let lowered = format.is_present(value)
-                        && (!format.is_present(new)
-                            || (format.is_writable(value) && !format.is_writable(new))
-                            || (format.is_executable(value) && !format.is_executable(new))
-                            || (format.is_execute_only(new) && !format.is_execute_only(value)));
+                    let lowered = is_lowered(format, value, new);
                     if lowered {
                         self.tables().gather(value, page, gather);
                     }
                     return;
                 }
             }
+        };
+        let mut huge = Gather::new();
+        self.tables().visit_spans(pages, &mut |span| match span {
+            Span::Table(table, part) => {
+                self.tables().for_each_in(table, part, &mut protect);
+                true
+            }
+            Span::Huge(entry, value, part) => {
+                part.len() == ENTRIES as u64
+                    && self.protect_huge((entry, value), part.start, attributes, &mut huge)
+            }
         });
+        gather.join(huge);
         drop(section);
     }
+
+    /// The same for the entry of a huge page, which holds `value`. Returns whether it was changed as a whole.
+    fn protect_huge(
+        &self,
+        (entry, value): (&Entry, u64),
+        page: u64,
+        attributes: &Attributes,
+        gather: &mut Gather,
+    ) -> bool {
+        let (format, to) = (Self::FORMAT, attributes.protection);
+        if to.is_none() {
+            // Pages that no access may reach are hidden one by one.
+            return false;
+        }
+        let own = to.write && !self.tables().is_huge_zero(value);
+        let from = match own && self.is_new(attributes) {
+            true => value | format.soft_dirty,
+            false => value,
+        };
+        let new = format.huge(format.with_protection(from, to, own));
+        if entry.replace(value, new).is_err() {
+            // Hardware has set a bit, or the entry is claimed: look again.
+            return false;
+        }
+        if is_lowered(format, value, new) {
+            self.tables().gather_huge(value, page, gather);
+        }
+        true
+    }
+}
+
+/// Whether an entry that held `old` allows less than that now.
+fn is_lowered(format: Format, old: u64, new: u64) -> bool {
+    format.is_present(old)
+        && (!format.is_present(new)
+            || (format.is_writable(old) && !format.is_writable(new))
+            || (format.is_executable(old) && !format.is_executable(new))
+            || (format.is_execute_only(new) && !format.is_execute_only(old)))
 }

@@ -218,7 +218,10 @@ pub(crate) fn discard_file<M: Machine>(
             && is_file_page(space, page, cache, first)
             && space.tables().is_in_place(entry, page, section)
     };
-    space.tables().discard_valid(pages, &is_meant, &is_valid)
+    // No huge page is one of an object.
+    space
+        .tables()
+        .discard_valid(pages, &is_meant, (&is_valid, &|_| false))
 }
 
 /// Returns the pages before `end` that have the indices, where page 0 has `first`.

@@ -15,7 +15,10 @@ use faultless_sync::{Backoff, cond_resched};
 use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::huge::HugeGone;
+use crate::table::pages::Span;
 use crate::table::retry::Retry;
+use crate::table::rss::RssDelta;
 use crate::table::txn::PteTxn;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
@@ -24,6 +27,12 @@ pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 /// Whether a claimed entry, found at this page with this value, may be discarded.
 type IsValid<'a> = dyn Fn(&Entry, u64, u64, &Section<'_>) -> bool + 'a;
 
+/// Whether the claimed entry of a huge page with these pages may be.
+type IsHugeValid<'a> = dyn Fn(Pages) -> bool + 'a;
+
+/// Huge pages that one batch takes.
+const HUGE_BATCH: usize = (DISCARD_BATCH / ENTRIES as u64) as usize;
+
 impl<M: Machine> Tables<M> {
     /// Discards the pages of `pages` with a value that `is_meant` accepts. They stay mapped, and the caller keeps
     /// writers out.
@@ -31,7 +40,7 @@ impl<M: Machine> Tables<M> {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, is_meant, &|_, _, _, _| true);
+            let stop = self.discard_batch(batch, is_meant, (&|_, _, _, _| true, &|_| true));
             at = self.first_table(stop, pages.end);
             if at < pages.end {
                 cond_resched(self.machine());
@@ -45,7 +54,7 @@ impl<M: Machine> Tables<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &IsValid<'_>,
+        is_valid: (&IsValid<'_>, &IsHugeValid<'_>),
     ) -> u64 {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
@@ -77,7 +86,7 @@ impl<M: Machine> Tables<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &IsValid<'_>,
+        (is_valid, is_huge_valid): (&IsValid<'_>, &IsHugeValid<'_>),
     ) -> u64 {
         let mut gather = Gather::new();
         let mut chain = FrameList::default();
@@ -85,8 +94,9 @@ impl<M: Machine> Tables<M> {
         let section = self.memory.enter();
         let mut claimed = 0u64;
         let mut stop = pages.end;
-        self.for_each_entry(pages, &mut |entry, page| {
-            if page >= stop {
+        let mut huge = HugeDiscard::default();
+        let mut take = |entry: &Entry, page: u64, claimed: &mut u64, stop: &mut u64| {
+            if page >= *stop {
                 return;
             }
             let mut backoff = Backoff::new();
@@ -97,9 +107,9 @@ impl<M: Machine> Tables<M> {
                     return;
                 }
                 if Self::FORMAT.is_claimed(value) {
-                    if claimed > 0 {
+                    if *claimed > 0 {
                         // Never wait for a claim while holding some (rule R9).
-                        stop = page;
+                        *stop = page;
                         return;
                     }
                     backoff.turn(self.machine());
@@ -127,26 +137,96 @@ impl<M: Machine> Tables<M> {
                         }
                         Ok(claim) => {
                             claim.keep();
-                            claimed += 1;
+                            *claimed += 1;
                             return self.gather(value, page, &mut gather);
                         }
                         // The entry has changed, or is claimed by another CPU: load it again.
                         Err(Retry::EntryClaimed) => {}
                         Err(_) => {
-                            stop = page;
+                            *stop = page;
                             return;
                         }
                     }
                 }
             }
+        };
+        self.visit_spans(pages, &mut |span| match span {
+            Span::Table(table, part) => {
+                self.for_each_in(table, part, &mut |entry, page| {
+                    take(entry, page, &mut claimed, &mut stop);
+                });
+                true
+            }
+            Span::Huge(_, _, part) if part.start >= stop => true,
+            Span::Huge(_, _, part) if part.len() < ENTRIES as u64 => false,
+            Span::Huge(entry, value, part) => {
+                // SAFETY: the section keeps the table.
+                let entry = unsafe { &*core::ptr::from_ref(entry) };
+                match txn.claim(entry, value, || match is_huge_valid(part) {
+                    true => Ok(()),
+                    false => Err(Retry::MappingChanged),
+                }) {
+                    Ok(claim) => {
+                        claim.keep();
+                        claimed += 1;
+                        huge.add(entry, value);
+                        self.gather_huge(value, part.start, &mut huge.gather);
+                    }
+                    // The entry has changed: it is looked at again.
+                    Err(Retry::EntryClaimed) => return false,
+                    Err(_) => stop = part.start,
+                }
+                true
+            }
         });
+        gather.join(core::mem::take(&mut huge.gather));
         self.flush(&mut gather);
+        let gone = huge.release(self);
         if claimed > 0 {
             self.release_kept(Pages::new(pages.start, stop), &mut chain);
         }
         drop(section);
         drop(txn);
         chain.free_all(self.machine());
+        gone.free(self);
         stop
+    }
+}
+
+/// Huge pages whose entries are claimed, to be emptied after the flush.
+struct HugeDiscard<'a> {
+    claims: [Option<(&'a Entry, Value)>; HUGE_BATCH],
+    count: usize,
+    gather: Gather,
+}
+
+impl Default for HugeDiscard<'_> {
+    fn default() -> Self {
+        Self {
+            claims: [const { None }; HUGE_BATCH],
+            count: 0,
+            gather: Gather::new(),
+        }
+    }
+}
+
+impl<'a> HugeDiscard<'a> {
+    /// Adds one; a batch of pages has no more than there is room for.
+    fn add(&mut self, entry: &'a Entry, value: Value) {
+        self.claims[self.count] = Some((entry, value));
+        self.count += 1;
+    }
+
+    /// Empties the entries, and returns what is to be freed.
+    fn release<M: Machine>(&self, tables: &Tables<M>) -> HugeGone {
+        let mut gone = HugeGone::default();
+        for (entry, value) in self.claims.iter().flatten() {
+            entry.set(0);
+            gone.add(tables, *value);
+        }
+        let mut count = RssDelta::default();
+        gone.add_to(&mut count, &mut Gather::new());
+        tables.rss.gone(tables.machine().cpu(), &count);
+        gone
     }
 }

@@ -156,17 +156,11 @@ impl<M: Machine> Tables<M> {
         page: u64,
         gone: &mut HugeGone,
     ) -> bool {
-        let source = self.machine().frames();
         if entry.replace(value, 0).is_err() {
             return false;
         }
         self.gather_huge(value, page, &mut gone.gather);
-        if !self.is_huge_zero(value) {
-            let first = Self::FORMAT.frame(value);
-            frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
-            gone.chain.push(source, first);
-            gone.count += 1;
-        }
+        gone.add(self, value);
         true
     }
 }
@@ -180,6 +174,18 @@ pub(crate) struct HugeGone {
 }
 
 impl HugeGone {
+    /// Adds the huge page of an entry that was taken out.
+    pub(crate) fn add<M: Machine>(&mut self, tables: &Tables<M>, value: Value) {
+        if tables.is_huge_zero(value) {
+            return;
+        }
+        let source = tables.machine().frames();
+        let first = Tables::<M>::FORMAT.frame(value);
+        frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
+        self.chain.push(source, first);
+        self.count += 1;
+    }
+
     /// Adds what is to be flushed, and counted, to what else the caller has taken out.
     pub(crate) fn add_to(&mut self, gone: &mut RssDelta, gather: &mut Gather) {
         gone.add_many(RssKind::Anonymous, self.count * ENTRIES as u64);

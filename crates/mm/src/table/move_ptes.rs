@@ -25,7 +25,7 @@
 use faultless_frames::FrameSource;
 use faultless_paging::relink::{Detached, detach_whole, relink};
 use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, Lowest, Page, Pages, Protection, Pte, Table, Walk, lowest,
+    ENTRIES, Entry, Gather, Lowest, Page, Pages, Protection, Pte, Table, Walk, lowest,
 };
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
@@ -34,6 +34,8 @@ use faultless_trace::Counter;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::huge::HUGE_LEVEL;
+use crate::table::pages::Span;
 use crate::table::rss::RssKind;
 use crate::table::txn::PteTxn;
 use crate::tune::MOVED_TABLES;
@@ -88,7 +90,16 @@ impl<M: Machine> Tables<M> {
         let mut result = Ok(());
         let mut seen = 0u64;
         // SAFETY below: no table over mapped or reserved pages is freed (rule R5).
-        self.for_each_table(of.source, &mut |table, part| {
+        self.visit_spans(of.source, &mut |span| {
+            let (table, part) = match span {
+                Span::Table(table, part) => (table, part),
+                Span::Huge(_, _, part) if of.moves_whole(part) => {
+                    let reached = self.table_under(of.goes_to(part.start), HUGE_LEVEL);
+                    result = result.and(reached);
+                    return true;
+                }
+                Span::Huge(..) => return false,
+            };
             seen += 1;
             if seen.is_multiple_of(TABLES) {
                 // Outside a section, and with no table claimed.
@@ -97,7 +108,7 @@ impl<M: Machine> Tables<M> {
             let base = part.start & !(ENTRIES as u64 - 1);
             let (first, end) = ((part.start - base) as usize, (part.end - base) as usize);
             if result.is_err() || table.next_used(first, end).is_none() {
-                return;
+                return true;
             }
             let (first, last) = (of.goes_to(part.start), of.goes_to(part.end - 1));
             // A table's pages may go to two tables.
@@ -107,6 +118,7 @@ impl<M: Machine> Tables<M> {
                     .table_under(first, 0)
                     .and_then(|()| self.table_under(last, 0)),
             };
+            true
         });
         result
     }
@@ -216,12 +228,18 @@ impl<M: Machine> Tables<M> {
             let section = self.memory.enter();
             let mut backoff = Backoff::new();
             let (mut end, mut has_hidden) = (start, false);
+            let mut huge = [(0, 0); MOVED_TABLES as usize];
             while end < limit {
                 let span = Pages::new(end, end + entries);
                 let is_whole = span.and(of.source).len() == entries
                     && of.moves_whole(span)
                     && self.has_no_table(of.goes_to(end), &section);
-                if is_whole {
+                if is_whole && let Some(value) = self.take_huge_entry(end, &section) {
+                    // Its descriptors keep the old place, as those of pages in tables that move whole.
+                    self.gather_huge(value, end, &mut gather);
+                    huge[((end - start) / entries) as usize] = (end, value);
+                    has_hidden = true;
+                } else if is_whole {
                     // SAFETY: inside the section, with interrupts off until `relink`.
                     let detached = unsafe {
                         detach_whole::<M::Format, M>(machine, self.root, end, cpu, &mut gather)
@@ -246,9 +264,17 @@ impl<M: Machine> Tables<M> {
             if !mutant(Mutant::TableMovedWithoutFlush) {
                 self.flush(&mut gather);
             }
-            let mut attach = |base, frame| self.attach_table(of.goes_to(base), frame, &section);
+            let mut attach = |base, frame| {
+                let table = self.with_tlb_owner(Self::FORMAT.table(frame));
+                self.attach(of.goes_to(base), table, &section);
+            };
             // SAFETY: as above; every claim of this CPU in the batch is of a table detached just now.
             unsafe { relink::<M::Format, M>(machine, self.root, batch, cpu, &mut attach) };
+            for (base, value) in huge.into_iter().filter(|&(_, value)| value != 0) {
+                // Any CPU may load it, whatever was loaded at the old place.
+                let shown = value | Self::FORMAT.accessed;
+                self.attach(of.goes_to(base), shown, &section);
+            }
             drop(section);
             drop(txn);
             machine.poll();
@@ -300,9 +326,24 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Links a table over the pages from `base` on, where there is none.
-    fn attach_table(&self, base: u64, table: Frame, section: &Section<'_>) {
-        let new = self.with_tlb_owner(Self::FORMAT.table(table));
+    /// Takes the entry of a huge page out. `None`: there is no huge page over the pages from `base` on.
+    fn take_huge_entry(&self, base: u64, section: &Section<'_>) -> Option<u64> {
+        let Walk::Leaf { entry, .. } = self.descend_to(Page(base), HUGE_LEVEL, section) else {
+            return None;
+        };
+        loop {
+            let value = entry.load();
+            if !Self::FORMAT.is_huge(value) || Self::FORMAT.is_claimed(value) {
+                return None;
+            }
+            if entry.replace(value, 0).is_ok() {
+                return Some(value);
+            }
+        }
+    }
+
+    /// Puts a table, or a huge page, over the pages from `base` on, where there is none.
+    fn attach(&self, base: u64, new: u64, section: &Section<'_>) {
         let mut backoff = Backoff::new();
         loop {
             if let Walk::Leaf { entry, .. } = self.descend_to(Page(base), 1, section)

@@ -188,6 +188,18 @@ impl Subtree {
         }
     }
 
+    /// Whether every slot of `pages` holds a value that `is_meant` accepts; none is empty.
+    pub(crate) fn all_slots(&self, pages: Pages, is_meant: impl Fn(SlotValue) -> bool) -> bool {
+        let mut at = pages.start;
+        while at < pages.end {
+            match self.slot_of(at) {
+                Some(run) if is_meant(run.word) => at = run.pages.end,
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Returns the first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
         self.next_slot_before(page, self.end())

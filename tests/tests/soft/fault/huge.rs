@@ -242,3 +242,33 @@ fn a_huge_page_that_was_read_only_is_raised_as_a_whole() {
         check(cpu, AT);
     });
 }
+
+#[test]
+fn an_operation_on_whole_huge_pages_splits_none() {
+    with_huge(4, |cpu, space, memory, _| {
+        let allocator = memory.machine().allocator();
+        (0..4).for_each(|number| fill(cpu, AT + number * HUGE));
+        let (counts, ()) = counted(memory, || {
+            assert_eq!(space.mprotect(AT, 2 * HUGE, 1), Ok(()));
+            assert!(cpu.store(AT, 1).is_err());
+            check(cpu, AT);
+            assert_eq!(space.mprotect(AT, 2 * HUGE, RW), Ok(()));
+            fill(cpu, AT);
+            let to = AT + 16 * HUGE;
+            let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+            assert_eq!(space.mremap(AT + HUGE, 2 * HUGE, 2 * HUGE, how, to), Ok(to));
+            check(cpu, to);
+            check(cpu, to + HUGE);
+            assert!(cpu.load(AT + HUGE).is_err());
+            space.verify().unwrap();
+            fill(cpu, to);
+            let before = allocator.census().available();
+            assert_eq!(space.madvise(AT, HUGE, advice::DONTNEED), Ok(()));
+            assert_eq!(allocator.census().available(), before + 513);
+            assert_eq!(cpu.load(AT), Ok(0));
+        });
+        assert_eq!(counts.get(Counter::ThpSplit), 0);
+        assert_eq!(counts.get(Counter::Copies), 0);
+        assert_eq!(huge_bytes(space), 3 * HUGE);
+    });
+}

@@ -11,8 +11,9 @@
 //!
 //! *Models*: loom `ops/remap.rs`, shuttle `ops/{advice,moves}.rs`.
 
-use faultless_paging::{Format, Page, Pages};
+use faultless_paging::{Entry, Format, Page, Pages};
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
@@ -21,7 +22,7 @@ use crate::ops::madvise::allow;
 use crate::space::AddressSpace;
 use crate::table::discard::DISCARD_BATCH;
 use crate::tree::mapping::Attributes;
-use crate::tree::{Run, SlotState};
+use crate::tree::{Run, SlotState, SlotValue};
 use crate::tune::DONT_NEED_ROUNDS;
 
 /// Whether an entry outlasts a discard. As on Linux, a marker does in mappings of objects.
@@ -119,14 +120,20 @@ impl<M: Machine> AddressSpace<M> {
     fn discard_allowed(&self, pages: Pages, what: i32) -> u64 {
         let of = self.lookup(Page(pages.start).address());
         let is_meant = |value| !is_kept(of.as_ref(), value, Self::FORMAT);
+        let is_allowed = |word: SlotValue| {
+            // SAFETY: inside the section in which entries are claimed.
+            match unsafe { word.content() } {
+                SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
+                _ => false,
+            }
+        };
+        let is_valid = |entry: &Entry, page, _, section: &Section<'_>| {
+            is_allowed(self.tree().find(page).word)
+                && self.tables().is_in_place(entry, page, section)
+        };
+        // The entries of huge pages stay in their tables, which never move.
+        let is_huge_valid = |span: Pages| self.tree().all_slots(span, is_allowed);
         self.tables()
-            .discard_valid(pages, &is_meant, &|entry, page, _, section| {
-                // SAFETY: inside the section in which entries are claimed.
-                let is_allowed = match unsafe { self.tree().find(page).word.content() } {
-                    SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
-                    _ => false,
-                };
-                is_allowed && self.tables().is_in_place(entry, page, section)
-            })
+            .discard_valid(pages, &is_meant, (&is_valid, &is_huge_valid))
     }
 }
