@@ -179,6 +179,12 @@ impl FrameAudit {
             .is_some_and(|descriptor| descriptor.entry().0 == what.0)
     }
 
+    /// Whether a frame is already entered for any use.
+    pub fn is_entered(&self, frame: Frame) -> bool {
+        self.descriptor(frame)
+            .is_some_and(|descriptor| descriptor.entry().0 != 0)
+    }
+
     /// Enters all frames that the port uses for this purpose and that are not entered yet.
     pub fn enter_all_of_port(&self, purpose: u32) {
         for descriptor in self.range.descriptors {

@@ -71,6 +71,8 @@ impl Flags {
     pub const PAGE_IDLE: Flags = Flags(8192);
     /// The page was used before a look for idle pages took its accessed bits away: for reclaim (Linux: `PG_young`).
     pub const PAGE_YOUNG: Flags = Flags(16384);
+    /// Beside [`Flags::ANONYMOUS`], of the first frame of a huge page: entries map it as a whole ([`crate::whole`]).
+    pub const WHOLE: Flags = Flags(32768);
     /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
 
@@ -137,7 +139,7 @@ pub struct Descriptor {
     /// Entries that map the frame, pins, and whether a page cache holds it.
     uses: AtomicU64,
     flags: AtomicU32,
-    /// The order of a free block.
+    /// The order of a free block; of the first frame of a huge page, the entries that map it as a whole.
     order: AtomicU32,
     /// The id of the owner: of an exclusive anonymous page its address space, of a shared one the family of
     /// spaces, of a file's page the file.
@@ -524,6 +526,14 @@ impl Descriptor {
         self.set_previous(value);
     }
 
+    /// Replaces one value that is deposited by another. Returns whether it was there.
+    pub fn swap_deposit(&self, old: u64, new: u64) -> bool {
+        // Acquire and release: what a table held comes before what its next owner writes.
+        self.previous
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     pub(crate) fn previous(&self) -> u64 {
         self.previous.load(Ordering::Relaxed)
     }
@@ -543,6 +553,26 @@ impl Descriptor {
     pub(crate) fn enter(&self, as_what: u32, times: u32) {
         self.entered.store(as_what, Ordering::Relaxed);
         self.times.store(times, Ordering::Relaxed);
+    }
+
+    pub(crate) fn order_word(&self) -> &AtomicU32 {
+        &self.order
+    }
+
+    pub(crate) fn remove_flags(&self, flags: Flags) {
+        // Release: pairs with the acquire in `unmap` and `is_sole`, as the removal of the use of the whole that follows.
+        self.flags.fetch_and(!flags.0, Ordering::Release);
+    }
+
+    /// Makes an exclusive page one of a family of spaces.
+    pub(crate) fn set_owner_of_family(&self, family: u64, flags: Flags) {
+        self.owner.store(family, Ordering::Relaxed);
+        self.flags.store(flags.0, Ordering::Relaxed);
+    }
+
+    /// Adds a mapping to an anonymous page that the caller's space maps already, in another way.
+    pub fn add_mapping(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn order(&self) -> u32 {

@@ -42,6 +42,7 @@ mod frames;
 mod slab;
 mod source;
 mod watermarks;
+pub mod whole;
 
 pub use audit::{Accounts, FrameAudit, Misuse, Use};
 pub use cache::FrameCache;

@@ -46,7 +46,9 @@ use crate::ops::userfault::events::Forked;
 use crate::probe::space::install_probes;
 use crate::rmap::anon::enter_list;
 use crate::space::{AddressSpace, OwnedSpace};
+use crate::table::huge::HUGE_LEVEL;
 use crate::table::rss::{RssDelta, RssKind};
+use crate::table::txn::PteTxn;
 use crate::tree::account::Sum;
 use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
@@ -90,11 +92,13 @@ impl<M: Machine> AddressSpace<M> {
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock, handlers);
             let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
-            if result.is_ok() {
+            let result = result.and_then(|()| {
                 // From here on, a fault publishes only if its claim is seen below (rule R1).
                 lock.validation_fence();
-                self.tables().freeze(self.tree(), self.all_pages());
-            }
+                let mut share = |entry: &Entry, value, pages| fork.share_huge(entry, value, pages);
+                self.tables()
+                    .freeze(self.tree(), self.all_pages(), &mut share)
+            });
             self.tree().show_live();
             self.maps.clear_notes_of_child(&child.maps);
             let mut edit = lock.edit();
@@ -210,6 +214,49 @@ impl<'a, M: Machine> Fork<'a, M> {
             table: None,
             handlers,
         }
+    }
+
+    /// Shares a huge page with the child: write-protects its entry, and gives the child the same. Returns whether that was
+    /// possible; else the page has to be split. Before the parent's mappings are shown live again, so that no write takes
+    /// the page for the parent's alone.
+    fn share_huge(&mut self, entry: &Entry, seen: u64, pages: Pages) -> Result<bool, NoMemory> {
+        let gets_all = |word: SlotValue| {
+            // SAFETY: nothing else changes the child.
+            let mapping = unsafe { word.mapping() };
+            mapping.is_some_and(|mapping| self.gets_of(mapping.attributes()) == Gets::All)
+        };
+        if self.lock.meets_zaps() || !self.child.tree().all_slots(pages, gets_all) {
+            return Ok(false);
+        }
+        let (tables, memory) = (self.parent.tables(), self.parent.memory());
+        let (format, machine) = (AddressSpace::<M>::FORMAT, memory.machine());
+        let to = self.child_entry(pages.start, HUGE_LEVEL)?;
+        let is_zero = tables.is_huge_zero(seen);
+        let table = match is_zero {
+            true => None,
+            false => Some(memory.allocate_table()?),
+        };
+        let txn = PteTxn::begin(machine);
+        // An operation on one of the pages may split the huge page at any time.
+        let claim = txn.claim_present(entry, seen, || Ok(())).ok();
+        let share = |table| tables.share_huge(format.frame(seen), table, self.family);
+        match claim.filter(|_| table.is_none_or(share)) {
+            Some(claim) => claim.publish(|value| format.without_write(value)),
+            None => {
+                let unused = table.into_iter();
+                unused.for_each(|table| machine.frames().free(machine.cpu(), table));
+                return Ok(false);
+            }
+        };
+        drop(txn);
+        if !is_zero {
+            let mut came = RssDelta::default();
+            came.add_many(RssKind::Anonymous, ENTRIES as u64);
+            self.child.tables().rss.came_all(machine.cpu(), &came);
+        }
+        // As for a small page: any CPU may come to hold it.
+        to.set(format.without_write(seen));
+        Ok(true)
     }
 
     /// Copies and thaws all frozen tables. If memory is short, only thaws them.
@@ -462,34 +509,47 @@ impl<'a, M: Machine> Fork<'a, M> {
 
     /// Returns the child's table for the pages from `base` on. Installs it if it is missing.
     fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
-        let format = AddressSpace::<M>::FORMAT;
-        let memory = self.child.memory();
         let frame = match self.table {
             Some((at, frame)) if at == base => frame,
             _ => {
-                let mut frame = self.child.tables().root;
-                for level in (1..LEVELS).rev() {
-                    // SAFETY: the child's own table.
-                    let table = unsafe { Table::at(memory.machine(), frame) };
-                    let entry = table.entry(base, level);
-                    frame = match entry.load() {
-                        0 => {
-                            let new = memory.allocate_table()?;
-                            memory.count(Counter::TableAlloc);
-                            let cpu = memory.machine().cpu();
-                            self.child.tables().rss.came(cpu, RssKind::Table);
-                            entry.set(format.table(new));
-                            new
-                        }
-                        value => format.frame(value),
-                    };
-                }
+                let frame = self.child_table_at(base, 0)?;
                 self.table = Some((base, frame));
                 frame
             }
         };
         // SAFETY: the child's own table, which lives as long as the child.
-        Ok(unsafe { Table::at(memory.machine(), frame) })
+        Ok(unsafe { Table::at(self.child.machine(), frame) })
+    }
+
+    /// Returns the child's entry of a page at `level`. Installs the tables above it that are missing.
+    fn child_entry(&self, page: u64, level: usize) -> Result<&'a Entry, NoMemory> {
+        let frame = self.child_table_at(page, level)?;
+        // SAFETY: as above.
+        Ok(unsafe { Table::at(self.child.machine(), frame) }.entry(page, level))
+    }
+
+    /// Returns the child's table over a page with entries at `bottom`. Installs what is missing.
+    fn child_table_at(&self, page: u64, bottom: usize) -> Result<Frame, NoMemory> {
+        let format = AddressSpace::<M>::FORMAT;
+        let memory = self.child.memory();
+        let mut frame = self.child.tables().root;
+        for level in (bottom + 1..LEVELS).rev() {
+            // SAFETY: the child's own table.
+            let table = unsafe { Table::at(memory.machine(), frame) };
+            let entry = table.entry(page, level);
+            frame = match entry.load() {
+                0 => {
+                    let new = memory.allocate_table()?;
+                    memory.count(Counter::TableAlloc);
+                    let cpu = memory.machine().cpu();
+                    self.child.tables().rss.came(cpu, RssKind::Table);
+                    entry.set(format.table(new));
+                    new
+                }
+                value => format.frame(value),
+            };
+        }
+        Ok(frame)
     }
 }
 

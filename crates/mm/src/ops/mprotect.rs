@@ -280,7 +280,7 @@ impl<M: Machine> AddressSpace<M> {
             // Pages that no access may reach are hidden one by one.
             return false;
         }
-        let own = to.write && !self.tables().is_huge_zero(value);
+        let own = to.write && self.tables().is_exclusive_huge(value);
         let from = match own && self.is_new(attributes) {
             true => value | format.soft_dirty,
             false => value,

@@ -9,6 +9,7 @@ use faultless_sync::reclaim::Section;
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::table::huge_share::mappings_of;
 use crate::tree::mapping::Attributes;
 
 /// The state of a page.
@@ -179,7 +180,10 @@ impl<M: Machine> AddressSpace<M> {
         };
         if let Some(descriptor) = self.tables().counted(value) {
             state.file = descriptor.flags().has(Flags::FILE);
-            state.exclusive = descriptor.map_count() == 1;
+            state.exclusive = match state.file {
+                true => descriptor.map_count() == 1,
+                false => mappings_of(self.machine().frames(), frame) == 1,
+            };
         }
         state
     }

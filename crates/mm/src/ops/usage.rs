@@ -11,6 +11,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::table::huge_share::mappings_of;
 use crate::table::pages::Span;
 
 /// Pages read in one section.
@@ -138,7 +139,11 @@ impl<M: Machine> AddressSpace<M> {
         let Some(descriptor) = self.tables().counted(value) else {
             return;
         };
-        let map_count = u64::from(descriptor.map_count());
+        let map_count = match descriptor.flags().has(Flags::FILE) {
+            true => descriptor.map_count(),
+            false => mappings_of(self.machine().frames(), format.frame(value)),
+        };
+        let map_count = u64::from(map_count);
         let share = Share::of_page(map_count);
         let is_dirty = format.is_dirty(value);
         usage.resident += PAGE_SIZE;

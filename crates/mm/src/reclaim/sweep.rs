@@ -189,9 +189,13 @@ fn keeps_huge<M: Machine>(
     (taken, swept): (Taken, &mut Swept),
     section: &Section<'_>,
 ) -> bool {
-    if taken == Taken::Unused && space.tables().clear_accessed(entry).is_some() {
-        swept.seen += ENTRIES as u64;
-        swept.aged += ENTRIES as u64;
+    let format = AddressSpace::<M>::FORMAT;
+    if taken == Taken::Unused && format.is_used(value) {
+        // By compare-and-swap: hardware may set bits at any moment (rule R8), and another operation split the page.
+        if entry.replace(value, format.unused(value)).is_ok() {
+            swept.seen += ENTRIES as u64;
+            swept.aged += ENTRIES as u64;
+        }
         return true;
     }
     if space.tables().is_huge_zero(value) {

@@ -24,6 +24,7 @@ use crate::base::memory::Memory;
 use crate::object::Moving;
 use crate::object::radix::PageSlot;
 use crate::space::AddressSpace;
+use crate::table::huge_share::mappings_of;
 
 /// What the entries of a page say.
 #[derive(Default)]
@@ -91,7 +92,7 @@ impl<M: Machine> Memory<M> {
             }
             Ok::<(), Infallible>(())
         });
-        (seen.entries >= descriptor.map_count()).then_some(seen.is_used)
+        (seen.entries >= mappings_of(self.machine().frames(), frame)).then_some(seen.is_used)
     }
 
     fn age_file_page(&'static self, frame: Frame) -> Option<bool> {
@@ -120,10 +121,20 @@ fn age<M: Machine>(space: &AddressSpace<M>, page: u64, frame: Frame, seen: &mut 
     let format = AddressSpace::<M>::FORMAT;
     let section = space.memory().enter();
     let tables = space.tables();
-    let (entry, value) = match tables.descend(Page(page), &section) {
+    let (entry, value) = match tables.look(Page(page), &section) {
         Walk::Leaf { entry, value, .. } => (entry, value),
         Walk::Missing { .. } => return,
-        Walk::Busy | Walk::Huge { .. } => {
+        Walk::Huge { entry, value, .. } => {
+            if format.frame(tables.part_of(value, page)) == frame {
+                seen.entries += 1;
+                // One bit for all of the huge page, as on Linux. If the entry has changed, that is a use.
+                seen.is_used |= format.is_used(value);
+                seen.is_used |= entry.replace(value, format.unused(value)).is_err();
+                seen.is_used |= tables.age_guests(page, true);
+            }
+            return;
+        }
+        Walk::Busy => {
             seen.is_used = true;
             return;
         }

@@ -22,6 +22,7 @@
 
 use core::ptr;
 
+use faultless_frames::NoMemory;
 use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
@@ -35,10 +36,24 @@ impl<M: Machine> Tables<M> {
     /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to
     /// a page of one of them. The caller holds every range, and has issued a fence after the store that keeps
     /// new tables away.
-    pub(crate) fn freeze(&self, tree: &Tree, all: Pages) {
+    ///
+    /// Huge pages are shared at once, by `share`, with their entry and value: where that returns `Ok(false)`, it is split.
+    ///
+    /// # Errors
+    /// Those of `share`. Tables behind the page are not frozen.
+    pub(crate) fn freeze(
+        &self,
+        tree: &Tree,
+        all: Pages,
+        share: &mut dyn FnMut(&Entry, u64, Pages) -> Result<bool, NoMemory>,
+    ) -> Result<(), NoMemory> {
         self.forks.priority.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
+        let mut result = Ok(());
         self.for_each_link(tree, all, &mut |entry, pages| {
+            if result.is_err() {
+                return;
+            }
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
@@ -48,8 +63,15 @@ impl<M: Machine> Tables<M> {
                 } else if value == 0 {
                     return;
                 } else if Self::FORMAT.is_huge(value) {
-                    // A child shares single pages.
-                    self.split(entry, value, pages.start);
+                    match share(entry, value, pages) {
+                        Ok(true) => return self.gather_huge(value, pages.start, &mut gather),
+                        // The child shares single pages.
+                        Ok(false) => self.split(entry, value, pages.start),
+                        Err(none) => {
+                            result = Err(none);
+                            return;
+                        }
+                    }
                 } else if entry.replace(value, Self::FORMAT.frozen(value)).is_ok() {
                     // A CPU that has loaded an entry of the table has loaded the parent entry, too.
                     let holders = Self::FORMAT.holders(value);
@@ -64,6 +86,7 @@ impl<M: Machine> Tables<M> {
         if !mutant(Mutant::ForkWithoutFreeze) {
             self.flush(&mut gather);
         }
+        result
     }
 
     /// Lets stores through again, as far as the entries in the table do. Release: a reader that finds the

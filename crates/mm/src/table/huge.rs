@@ -3,11 +3,12 @@
 //! * **A huge page is as many frames as a table has entries, side by side, and one entry.** Each frame has its own
 //!   descriptor, as if it were mapped alone. So a huge page is *split* without touching its frames: a table with the same
 //!   pages takes the place of its entry.
-//! * **The frames of a huge page are exclusive, and the entry is their only use.** A fork, a pin and a migration split it
-//!   first. So it is taken out, freed and raised as a whole, without a look at each descriptor.
+//! * **The frames of a huge page are exclusive, and the entry is their only use**, or a fork has shared it as a whole
+//!   ([`crate::table::huge_share`]). A pin and a migration split it first. So an exclusive one is taken out, freed and raised
+//!   as a whole, without a look at each descriptor.
 //! * A huge page is installed only over an empty entry (rule R5), and only where one mapping covers its span.
 //! * The table for a split is *deposited* with the huge page: no operation fails for want of it. The
-//!   descriptor of the first frame names it. Only the operation that has claimed, or taken out, the entry reads that.
+//!   descriptor of one of its frames names it. Only an operation that has claimed, or taken out, an entry takes one.
 //! * The shared huge zero page has no deposit. Its entry is emptied instead: the next access maps a page again.
 //! * A split changes neither what an address maps nor what is allowed there, so other CPUs go on meanwhile, and no TLB is
 //!   flushed. A TLB may then hold the huge translation and small ones, which agree; a flush of one of the pages flushes
@@ -21,13 +22,13 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{BITS, ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Value};
-use faultless_sync::Cpu;
 use faultless_trace::Counter;
 
 use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::table::Tables;
+use crate::table::huge_share::{release_huge, take_deposit};
 use crate::table::rss::{RssDelta, RssKind};
 
 /// The level of the entries that map huge pages.
@@ -65,25 +66,6 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Leaves a table with the frames of a huge page that no entry maps yet.
-    pub(crate) fn deposit(&self, first: Frame, table: Frame) {
-        let descriptor = self.machine().frames().descriptor(first);
-        descriptor.set_deposit(table.0 + 1);
-    }
-
-    /// Returns the table that was left with the huge page of an entry. To take it, the caller has claimed the entry, or
-    /// taken it out.
-    pub(crate) fn deposited(&self, value: Value) -> Option<Frame> {
-        if self.is_huge_zero(value) {
-            return None;
-        }
-        let first = self
-            .machine()
-            .frames()
-            .descriptor(Self::FORMAT.frame(value));
-        first.deposit().checked_sub(1).map(Frame)
-    }
-
     /// Splits the huge page of an entry that holds `value`, if it still does.
     #[cold]
     #[inline(never)]
@@ -111,7 +93,8 @@ impl<M: Machine> Tables<M> {
         let Ok(claim) = entry.claim_present::<M::Format>(value) else {
             return;
         };
-        let Some(frame) = self.deposited(value) else {
+        let first = Self::FORMAT.frame(value);
+        let Some(frame) = self.take_deposit(first) else {
             debug_assert!(false, "a huge page without a table");
             return;
         };
@@ -129,6 +112,7 @@ impl<M: Machine> Tables<M> {
         for (number, small) in table.entries().iter().enumerate() {
             small.set(part + number as u64 * PAGE_SIZE);
         }
+        self.count_parts(first);
         // Release: the entries come before the table.
         claim.publish(|_| Self::FORMAT.table(frame));
         self.rss.came(self.machine().cpu(), RssKind::Table);
@@ -179,10 +163,15 @@ impl HugeGone {
         if tables.is_huge_zero(value) {
             return;
         }
-        let source = tables.machine().frames();
         let first = Tables::<M>::FORMAT.frame(value);
-        frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
-        self.chain.push(source, first);
+        // The table remembers the huge page: several spaces may take the same one out at once.
+        let Some(table) = tables.take_deposit(first) else {
+            debug_assert!(false, "a huge page without a table");
+            return;
+        };
+        let source = tables.machine().frames();
+        source.descriptor(table).set_deposit(first.0);
+        self.chain.push(source, table);
         self.count += 1;
     }
 
@@ -192,32 +181,27 @@ impl HugeGone {
         gather.join(core::mem::take(&mut self.gather));
     }
 
-    /// Frees the huge pages and their tables, after the flush.
+    /// Frees the tables, and the huge pages that no other space uses, after the flush.
     pub(crate) fn free<M: Machine>(mut self, tables: &Tables<M>) {
         let (source, cpu) = (tables.machine().frames(), tables.machine().cpu());
-        while let Some(first) = self.chain.pop(source) {
-            free_deposit(source, cpu, first);
-            source.free_huge(cpu, first);
+        while let Some(table) = self.chain.pop(source) {
+            let first = Frame(source.descriptor(table).deposit());
+            source.free(cpu, table);
+            release_huge(tables.memory, first);
             tables.machine().poll();
         }
     }
 }
 
-fn free_deposit<S: FrameSource>(source: &S, cpu: Cpu, first: Frame) {
-    let table = source.descriptor(first).deposit().checked_sub(1);
-    if let Some(table) = table {
-        source.free(cpu, Frame(table));
-    }
-}
-
-/// Frees a huge page of a space that nothing uses any more. Returns how many pages there were.
+/// Frees the huge page of a space that nothing uses any more. Returns how many pages there were.
 pub(crate) fn free_huge_page<M: Machine>(memory: &Memory<M>, first: Frame) -> u64 {
     let (source, cpu) = (memory.machine().frames(), memory.machine().cpu());
     if source.huge_zero_frame() == Some(first) {
         return 0;
     }
-    free_deposit(source, cpu, first);
-    frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
-    source.free_huge(cpu, first);
+    if let Some(table) = take_deposit(source, first) {
+        source.free(cpu, table);
+    }
+    release_huge(memory, first);
     ENTRIES as u64
 }

@@ -15,6 +15,7 @@ pub(crate) mod free;
 pub(crate) mod freeze;
 pub(crate) mod guests;
 pub(crate) mod huge;
+pub(crate) mod huge_share;
 pub(crate) mod move_ptes;
 pub(crate) mod moves;
 pub(crate) mod pages;

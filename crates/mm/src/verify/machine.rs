@@ -21,6 +21,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::space::AddressSpace;
 use crate::table::huge::{HUGE_LEVEL, frames_of};
+use crate::table::huge_share::{deposits, mappings_of};
 use crate::tree::SlotState;
 use crate::verify::{Census, Violation};
 
@@ -111,7 +112,7 @@ impl<M: Machine> Memory<M> {
         audit.for_each(Use::PAGE, &mut |frame, descriptor, times| {
             all.pages += 1;
             let wrong = |rule| Err(of_frame(rule, frame, u64::from(times)));
-            if times != descriptor.map_count() {
+            if times != mappings_of(frames, frame) {
                 return wrong("a frame is not mapped as often as is counted");
             }
             if times != 1 && descriptor.flags().has(Flags::EXCLUSIVE) {
@@ -172,8 +173,12 @@ impl<M: Machine> AddressSpace<M> {
             }
             let below = M::Format::FORMAT.frame(value);
             if level == HUGE_LEVEL && M::Format::FORMAT.is_huge(value) {
-                if let Some(table) = self.tables().deposited(value) {
-                    audit.enter(table, Use::TABLE)?;
+                if !self.tables().is_huge_zero(value) {
+                    // As many as entries map the huge page: one for each.
+                    let mut tables = deposits(self.machine().frames(), below);
+                    if let Some(table) = tables.find(|table| !audit.is_entered(*table)) {
+                        audit.enter(table, Use::TABLE)?;
+                    }
                     frames_of(below).try_for_each(|frame| audit.enter(frame, Use::PAGE))?;
                 }
             } else if level > 0 {

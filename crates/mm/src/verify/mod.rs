@@ -27,6 +27,7 @@ use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::space::AddressSpace;
 use crate::table::huge::{HUGE_LEVEL, frames_of, huge_span};
+use crate::table::huge_share::deposits;
 use crate::tree::SlotState;
 use crate::tree::account::{Sum, VmStats};
 use crate::tree::mapping::Mapping;
@@ -197,17 +198,23 @@ impl<M: Machine> AddressSpace<M> {
         {
             return wrong("a huge page is not aligned");
         }
-        if !self.tables().is_huge_zero(value) && self.tables().deposited(value).is_none() {
-            return wrong("a huge page has no table for its split");
-        }
         let frames = self.machine().frames();
-        let is_own = |frame| {
+        let first = M::Format::FORMAT.frame(value);
+        let is_zero = self.tables().is_huge_zero(value);
+        let maps = frames.descriptor(first).whole_maps();
+        if !is_zero && deposits(frames, first).count() as u64 != u64::from(maps) {
+            return wrong("a huge page has not as many tables for splits as it is mapped");
+        }
+        let is_exclusive = |frame| {
             let descriptor = frames.descriptor(frame);
             descriptor.flags().has(Flags::EXCLUSIVE) && descriptor.is_sole_use()
         };
-        let first = M::Format::FORMAT.frame(value);
-        if !self.tables().is_huge_zero(value) && !frames_of(first).all(is_own) {
+        let is_shared = !is_zero && frames.descriptor(first).is_shared_whole();
+        if !is_zero && !is_shared && !frames_of(first).all(is_exclusive) {
             return wrong("a frame of a huge page has another use");
+        }
+        if is_shared && M::Format::FORMAT.is_writable(value) {
+            return wrong("a huge page can be written that several spaces map");
         }
         let span = huge_span(page);
         (span.start..span.end)

@@ -10,6 +10,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::table::huge_share::mappings_of;
 use crate::verify::{Census, Violation};
 
 impl<M: Machine> AddressSpace<M> {
@@ -47,7 +48,7 @@ impl<M: Machine> AddressSpace<M> {
                     // Spaces outside `spaces` may map it.
                     return Ok(());
                 }
-                if mapped != u64::from(descriptor.map_count()) {
+                if mapped != u64::from(mappings_of(space.machine().frames(), frame)) {
                     return Err(wrong("a frame is not mapped as often as is counted"));
                 }
                 if mapped != 1 && descriptor.flags().has(Flags::EXCLUSIVE) {

@@ -215,19 +215,75 @@ fn an_operation_on_a_part_splits() {
     }
 }
 
+/// Runs `work` on another CPU, in a child.
+fn in_child(child: &SoftSpace, work: impl Fn(&SoftCpu) + Sync) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| SoftCpu::run(child, 1, |cpu| work(cpu)));
+    });
+}
+
 #[test]
-fn a_forked_huge_page_is_shared_and_then_copied() {
-    with_huge(1, |cpu, space, _, _| {
+fn a_fork_shares_a_huge_page_by_one_entry_and_a_write_copies_one_page() {
+    for writer_is_child in [false, true] {
+        with_huge(1, |cpu, space, memory, _| {
+            fill(cpu, AT);
+            let allocator = memory.machine().allocator();
+            let before = allocator.census().available();
+            let (counts, child) = counted(memory, || space.fork().unwrap());
+            assert_eq!(counts.get(Counter::ThpSplit), 0);
+            let used = before - allocator.census().available();
+            assert!(used < 64, "the child has tables alone: {used}");
+            AddressSpace::verify_together(&[space, &child]).unwrap();
+            let write = |cpu: &SoftCpu| {
+                let store = || cpu.store(AT + 3 * PAGE, 1000).unwrap();
+                let (counts, ()) = counted(memory, store);
+                let split = [Counter::ThpSplit, Counter::Copies, Counter::Faults];
+                assert_eq!(split.map(|counter| counts.get(counter)), [1, 1, 1]);
+            };
+            match writer_is_child {
+                true => in_child(&child, write),
+                false => write(cpu),
+            }
+            AddressSpace::verify_together(&[space, &child]).unwrap();
+            assert_eq!(huge_bytes(&child) + huge_bytes(space), HUGE);
+            let other = |cpu: &SoftCpu| check(cpu, AT);
+            match writer_is_child {
+                true => other(cpu),
+                false => in_child(&child, other),
+            }
+            let of_both = |cpu: &SoftCpu| {
+                cpu.store(AT + 9 * PAGE, 9).unwrap();
+                cpu.store(AT + 10 * PAGE, 10).unwrap();
+            };
+            of_both(cpu);
+            in_child(&child, of_both);
+            AddressSpace::verify_together(&[space, &child]).unwrap();
+            child.destroy();
+            cpu.store(AT + 11 * PAGE, 12).unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_last_owner_reuses_a_huge_page_whole() {
+    with_huge(1, |cpu, space, memory, _| {
         fill(cpu, AT);
         let child = space.fork().unwrap();
-        cpu.store(AT + 3 * PAGE, 1000).unwrap();
-        AddressSpace::verify_together(&[space, &child]).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| SoftCpu::run(&child, 1, |cpu| check(cpu, AT)));
-        });
+        let grandchild = child.fork().unwrap();
+        AddressSpace::verify_together(&[space, &child, &grandchild]).unwrap();
         child.destroy();
-        check_but(cpu, 3..4);
-        assert_eq!(cpu.load(AT + 3 * PAGE), Ok(1000));
+        in_child(&grandchild, |cpu| check(cpu, AT));
+        grandchild.destroy();
+        let (counts, ()) = counted(memory, || fill(cpu, AT));
+        let all = [
+            Counter::Faults,
+            Counter::Reuses,
+            Counter::Copies,
+            Counter::ThpSplit,
+        ];
+        assert_eq!(all.map(|counter| counts.get(counter)), [1, 1, 0, 0]);
+        check(cpu, AT);
+        assert_eq!(huge_bytes(space), HUGE);
     });
 }
 

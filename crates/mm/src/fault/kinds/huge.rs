@@ -26,6 +26,7 @@ use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::space::AddressSpace;
 use crate::table::huge::{frames_of, huge_span};
+use crate::table::huge_share::begin_huge;
 use crate::table::retry::Retry;
 use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::mapping::Huge;
@@ -129,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
         for (frame, page) in frames_of(first).zip(span.start..) {
             self.descriptor(frame).set_anonymous(self.number(), page);
         }
-        self.tables().deposit(first, table);
+        begin_huge(self.machine().frames(), first, table);
         self.tables().transact(at, || {
             self.validate_span(at, page)?;
             prepared.huge_page_used();
@@ -176,8 +177,7 @@ impl<M: Machine> AddressSpace<M> {
                 prepared.trail.ends(How::ZeroReplaced);
                 return Ok(true);
             }
-        } else if at.vma.covers(&self.maps, huge_span(page.0)) {
-            self.raise_huge_page(at, page)?;
+        } else if at.vma.covers(&self.maps, huge_span(page.0)) && self.raise_huge_page(at, page)? {
             prepared.trail.ends(How::Reuse);
             return Ok(true);
         }
@@ -185,18 +185,27 @@ impl<M: Machine> AddressSpace<M> {
         Ok(false)
     }
 
-    /// Makes a huge page writable.
-    fn raise_huge_page(&self, at: &PteRef<'_>, page: Page) -> Result<(), Retry> {
+    /// Makes a huge page writable, if no other space uses any of it. Returns whether it did.
+    fn raise_huge_page(&self, at: &PteRef<'_>, page: Page) -> Result<bool, Retry> {
         let format = Self::FORMAT;
         let protection = at.vma.protection();
+        let mut is_own = false;
         self.tables().transact_present(at, || {
             self.validate_span(at, page)?;
-            Ok(move |value| {
-                format.huge(format.with_protection(format.written(value), protection, true))
+            let base = huge_span(page.0).start;
+            is_own = self.tables().take_over_huge(at.value, self.number(), base);
+            let raise = is_own;
+            Ok(move |value| match raise {
+                true => {
+                    format.huge(format.with_protection(format.written(value), protection, true))
+                }
+                false => value,
             })
         })?;
-        self.memory().count(Counter::Reuses);
-        Ok(())
+        if is_own {
+            self.memory().count(Counter::Reuses);
+        }
+        Ok(is_own)
     }
 
     fn descriptor(&self, frame: Frame) -> &'static Descriptor {

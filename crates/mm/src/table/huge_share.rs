@@ -1,0 +1,165 @@
+//! Huge pages that `fork` shares, by one entry in each space.
+//!
+//! * The child gets the parent's entry, write-protected, and a table of its own is deposited for its split. The frames stop
+//!   being exclusive; how many entries map the whole is counted with the first ([`faultless_frames::whole`]).
+//! * A space that splits its entry counts itself at each frame, and then leaves the whole. Each small page is shared from
+//!   then on like any other, and copied by the next write to it.
+//! * The last space of the whole takes it over by its next write, if no frame has another use: it is raised as a whole, and
+//!   nothing is copied.
+//! * As many tables are deposited as entries map the whole, each with another frame. Spaces add and take them
+//!   concurrently, by compare-and-swap.
+//! * A space leaves the whole after its flush, as it gives up a small page.
+//!
+//! *Writes*: the frames' descriptors.
+//!
+//! *Models*: loom `ops/fork_huge.rs`.
+
+use faultless_frames::{Descriptor, Flags, FrameSource};
+use faultless_paging::{Frame, Value};
+use faultless_sync::atomic::{Ordering, fence};
+
+use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::table::Tables;
+use crate::table::huge::{frames_of, huge_span};
+
+/// Leaves a table with the frames of a huge page. Whether there was room.
+pub(crate) fn deposit<S: FrameSource>(source: &S, first: Frame, table: Frame) -> bool {
+    frames_of(first).any(|frame| source.descriptor(frame).swap_deposit(0, table.0 + 1))
+}
+
+/// Takes one of the tables.
+pub(crate) fn take_deposit<S: FrameSource>(source: &S, first: Frame) -> Option<Frame> {
+    frames_of(first).find_map(|frame| {
+        let descriptor = source.descriptor(frame);
+        let table = descriptor.deposit();
+        (table != 0 && descriptor.swap_deposit(table, 0)).then(|| Frame(table - 1))
+    })
+}
+
+/// Iterates over the tables that are deposited, for an audit.
+pub(crate) fn deposits<S: FrameSource>(source: &S, first: Frame) -> impl Iterator<Item = Frame> {
+    let values = frames_of(first).map(|frame| source.descriptor(frame).deposit());
+    values
+        .filter(|&value| value != 0)
+        .map(|value| Frame(value - 1))
+}
+
+/// Returns the entries that map an anonymous page's frame, alone or as a part of a huge page.
+pub(crate) fn mappings_of<S: FrameSource>(source: &S, frame: Frame) -> u32 {
+    let count = source.descriptor(frame).map_count();
+    match whole_of(source, frame) {
+        // All that map the whole are one use.
+        Some(head) => (count + head.whole_maps()).saturating_sub(1),
+        None => count,
+    }
+}
+
+/// Returns the first frame's descriptor of the huge page that has a frame, if entries map that as a whole.
+pub(crate) fn whole_of<S: FrameSource>(source: &S, frame: Frame) -> Option<&Descriptor> {
+    let head = source.find(Frame(huge_span(frame.0).start))?;
+    head.is_whole().then_some(head)
+}
+
+/// Makes exclusive frames a huge page that one entry will map, with a table for its split.
+pub(crate) fn begin_huge<S: FrameSource>(source: &S, first: Frame, table: Frame) {
+    frames_of(first).for_each(|frame| source.descriptor(frame).set_deposit(0));
+    let head = source.descriptor(first);
+    head.set_deposit(table.0 + 1);
+    head.begin_whole();
+}
+
+/// Leaves a huge page whose entry was taken out, after the flush, and frees the pages that nothing else uses.
+pub(crate) fn release_huge<M: Machine>(memory: &Memory<M>, first: Frame) {
+    let (source, cpu) = (memory.machine().frames(), memory.machine().cpu());
+    let head = source.descriptor(first);
+    if !head.is_shared_whole() {
+        frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
+        return source.free_huge(cpu, first);
+    }
+    if !head.drop_whole() {
+        return;
+    }
+    let is_whole = frames_of(first).all(|frame| source.descriptor(frame).is_sole_use());
+    for frame in frames_of(first) {
+        if source.descriptor(frame).unmap() && !is_whole {
+            source.free(cpu, frame);
+        }
+    }
+    if is_whole {
+        source.free_huge(cpu, first);
+    }
+}
+
+impl<M: Machine> Tables<M> {
+    fn descriptor(&self, frame: Frame) -> &'static Descriptor {
+        self.machine().frames().descriptor(frame)
+    }
+
+    /// Takes the table that is deposited for a split, or for the end of the huge page.
+    pub(crate) fn take_deposit(&self, first: Frame) -> Option<Frame> {
+        take_deposit(self.machine().frames(), first)
+    }
+
+    /// Whether a huge page is this space's alone, so that it may be made writable.
+    pub(crate) fn is_exclusive_huge(&self, value: Value) -> bool {
+        !self.is_huge_zero(value)
+            && self
+                .descriptor(Self::FORMAT.frame(value))
+                .flags()
+                .has(Flags::EXCLUSIVE)
+    }
+
+    /// Shares a huge page of this space, write-protected, with a child, for which `table` is deposited. Returns whether there
+    /// was room for that. Other spaces may leave the huge page meanwhile; this one does not.
+    pub(crate) fn share_huge(&self, first: Frame, table: Frame, family: u64) -> bool {
+        if !deposit(self.machine().frames(), first, table) {
+            return false;
+        }
+        let head = self.descriptor(first);
+        if head.flags().has(Flags::EXCLUSIVE) {
+            frames_of(first).for_each(|frame| self.descriptor(frame).share_part(family));
+        }
+        head.share_whole();
+        true
+    }
+
+    /// Counts this space at each frame of a huge page that makes way for a table, and leaves the whole. Under the claim of
+    /// the entry.
+    pub(crate) fn count_parts(&self, first: Frame) {
+        let head = self.descriptor(first);
+        if head.whole_maps() == 1 {
+            // The use of the whole becomes that of this space.
+            return head.end_whole();
+        }
+        frames_of(first).for_each(|frame| self.descriptor(frame).add_mapping());
+        if head.drop_whole() {
+            // The others have left meanwhile.
+            frames_of(first).for_each(|frame| {
+                let is_last = self.descriptor(frame).unmap();
+                debug_assert!(!is_last, "this space maps it");
+            });
+        }
+    }
+
+    /// Takes a huge page over, for a write, if no other space uses any of its frames. Returns whether it is this space's
+    /// alone now. Under the claim of its entry, after its validation: no fork of this space is in progress.
+    pub(crate) fn take_over_huge(&self, value: Value, owner: u64, base: u64) -> bool {
+        // A fork that had shared it before the validation cleared the marks before it showed the mapping live. Pairs with
+        // the release of that store.
+        fence(Ordering::Acquire);
+        if self.is_exclusive_huge(value) {
+            return true;
+        }
+        let first = Self::FORMAT.frame(value);
+        let is_alone = self.descriptor(first).whole_maps() == 1
+            && frames_of(first).all(|frame| self.descriptor(frame).is_sole_use());
+        if is_alone {
+            for (frame, page) in frames_of(first).zip(base..) {
+                self.descriptor(frame).set_anonymous(owner, page);
+            }
+            self.descriptor(first).begin_whole();
+        }
+        is_alone
+    }
+}
