@@ -441,6 +441,12 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         &self.descriptors[(frame.0 - self.base) as usize]
     }
 
+    #[inline]
+    fn descriptors_of_huge(&self, first: Frame) -> &[Descriptor] {
+        let start = (first.0 - self.base) as usize;
+        &self.descriptors[start..start + ENTRIES]
+    }
+
     fn extent(&self) -> core::ops::Range<u64> {
         self.base..self.base + self.descriptors.len() as u64
     }

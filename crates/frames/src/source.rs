@@ -84,6 +84,11 @@ pub trait FrameSource {
     /// Returns the descriptor of a frame of this source.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 
+    /// Returns the descriptors of the frames of a huge page of this source.
+    fn descriptors_of_huge(&self, _first: Frame) -> &[Descriptor] {
+        &[]
+    }
+
     /// Returns the range of frame numbers for which this source has descriptors.
     fn extent(&self) -> Range<u64>;
 

@@ -285,6 +285,16 @@ impl<M: Machine> Memory<M> {
         self.machine.frames().allocate_huge(self.machine.cpu())
     }
 
+    /// Allocates a table for a later split of a huge page, which fills all of it.
+    pub(crate) fn allocate_deposit(&self) -> Result<Frame, NoMemory> {
+        let frame = self.allocate_frame_to_fill()?;
+        // SAFETY: only the caller uses it.
+        unsafe { Table::prepare(&self.machine, frame) };
+        let descriptor = self.machine.frames().descriptor(frame);
+        descriptor.set_flags(Flags::TABLE);
+        Ok(frame)
+    }
+
     /// Frees them.
     pub(crate) fn free_huge(&self, first: Frame) {
         self.machine.frames().free_huge(self.machine.cpu(), first);

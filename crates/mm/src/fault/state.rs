@@ -125,7 +125,7 @@ impl<M: Machine, N> FaultState<M, N> {
     pub(crate) fn huge_page(&mut self) -> Option<(Frame, Frame)> {
         if self.huge.is_none() {
             let first = self.memory.allocate_huge().ok()?;
-            let Ok(table) = self.memory.allocate_table() else {
+            let Ok(table) = self.memory.allocate_deposit() else {
                 self.memory.free_huge(first);
                 return None;
             };

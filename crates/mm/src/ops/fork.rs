@@ -234,7 +234,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         let is_zero = tables.is_huge_zero(seen);
         let table = match is_zero {
             true => None,
-            false => Some(memory.allocate_table()?),
+            false => Some(memory.allocate_deposit()?),
         };
         let txn = PteTxn::begin(machine);
         // An operation on one of the pages may split the huge page at any time.

@@ -25,15 +25,15 @@ use crate::table::huge::{frames_of, huge_span};
 
 /// Leaves a table with the frames of a huge page. Whether there was room.
 pub(crate) fn deposit<S: FrameSource>(source: &S, first: Frame, table: Frame) -> bool {
-    frames_of(first).any(|frame| source.descriptor(frame).swap_deposit(0, table.0 + 1))
+    let mut parts = source.descriptors_of_huge(first).iter();
+    parts.any(|part| part.swap_deposit(0, table.0 + 1))
 }
 
 /// Takes one of the tables.
 pub(crate) fn take_deposit<S: FrameSource>(source: &S, first: Frame) -> Option<Frame> {
-    frames_of(first).find_map(|frame| {
-        let descriptor = source.descriptor(frame);
-        let table = descriptor.deposit();
-        (table != 0 && descriptor.swap_deposit(table, 0)).then(|| Frame(table - 1))
+    source.descriptors_of_huge(first).iter().find_map(|part| {
+        let table = part.deposit();
+        (table != 0 && part.swap_deposit(table, 0)).then(|| Frame(table - 1))
     })
 }
 
@@ -61,28 +61,42 @@ pub(crate) fn whole_of<S: FrameSource>(source: &S, frame: Frame) -> Option<&Desc
     head.is_whole().then_some(head)
 }
 
-/// Makes exclusive frames a huge page that one entry will map, with a table for its split.
-pub(crate) fn begin_huge<S: FrameSource>(source: &S, first: Frame, table: Frame) {
-    frames_of(first).for_each(|frame| source.descriptor(frame).set_deposit(0));
-    let head = source.descriptor(first);
-    head.set_deposit(table.0 + 1);
-    head.begin_whole();
+/// Makes frames a huge page of the space `owner`, at the pages from `base` on, which one entry will map, with a table for its
+/// split (rule R7).
+pub(crate) fn begin_huge<S: FrameSource>(
+    source: &S,
+    (first, table): (Frame, Frame),
+    (owner, base): (u64, u64),
+) {
+    let parts = source.descriptors_of_huge(first);
+    for (part, page) in parts.iter().zip(base..) {
+        part.set_anonymous(owner, page);
+        // An earlier use may have left something.
+        part.set_deposit(0);
+    }
+    if let Some(head) = parts.first() {
+        head.set_deposit(table.0 + 1);
+        head.begin_whole();
+    }
 }
 
 /// Leaves a huge page whose entry was taken out, after the flush, and frees the pages that nothing else uses.
 pub(crate) fn release_huge<M: Machine>(memory: &Memory<M>, first: Frame) {
     let (source, cpu) = (memory.machine().frames(), memory.machine().cpu());
-    let head = source.descriptor(first);
+    let parts = source.descriptors_of_huge(first);
+    let Some(head) = parts.first() else {
+        return;
+    };
     if !head.is_shared_whole() {
-        frames_of(first).for_each(|frame| source.descriptor(frame).unmap_sole());
+        parts.iter().for_each(Descriptor::unmap_sole);
         return source.free_huge(cpu, first);
     }
     if !head.drop_whole() {
         return;
     }
-    let is_whole = frames_of(first).all(|frame| source.descriptor(frame).is_sole_use());
-    for frame in frames_of(first) {
-        if source.descriptor(frame).unmap() && !is_whole {
+    let is_whole = parts.iter().all(Descriptor::is_sole_use);
+    for (part, frame) in parts.iter().zip(frames_of(first)) {
+        if part.unmap() && !is_whole {
             source.free(cpu, frame);
         }
     }
@@ -92,8 +106,9 @@ pub(crate) fn release_huge<M: Machine>(memory: &Memory<M>, first: Frame) {
 }
 
 impl<M: Machine> Tables<M> {
-    fn descriptor(&self, frame: Frame) -> &'static Descriptor {
-        self.machine().frames().descriptor(frame)
+    /// Returns the descriptors of the frames of a huge page.
+    fn parts(&self, first: Frame) -> &'static [Descriptor] {
+        self.machine().frames().descriptors_of_huge(first)
     }
 
     /// Takes the table that is deposited for a split, or for the end of the huge page.
@@ -103,11 +118,8 @@ impl<M: Machine> Tables<M> {
 
     /// Whether a huge page is this space's alone, so that it may be made writable.
     pub(crate) fn is_exclusive_huge(&self, value: Value) -> bool {
-        !self.is_huge_zero(value)
-            && self
-                .descriptor(Self::FORMAT.frame(value))
-                .flags()
-                .has(Flags::EXCLUSIVE)
+        let head = self.parts(Self::FORMAT.frame(value)).first();
+        !self.is_huge_zero(value) && head.is_some_and(|head| head.flags().has(Flags::EXCLUSIVE))
     }
 
     /// Shares a huge page of this space, write-protected, with a child, for which `table` is deposited. Returns whether there
@@ -116,9 +128,12 @@ impl<M: Machine> Tables<M> {
         if !deposit(self.machine().frames(), first, table) {
             return false;
         }
-        let head = self.descriptor(first);
+        let parts = self.parts(first);
+        let Some(head) = parts.first() else {
+            return false;
+        };
         if head.flags().has(Flags::EXCLUSIVE) {
-            frames_of(first).for_each(|frame| self.descriptor(frame).share_part(family));
+            parts.iter().for_each(|part| part.share_part(family));
         }
         head.share_whole();
         true
@@ -127,18 +142,21 @@ impl<M: Machine> Tables<M> {
     /// Counts this space at each frame of a huge page that makes way for a table, and leaves the whole. Under the claim of
     /// the entry.
     pub(crate) fn count_parts(&self, first: Frame) {
-        let head = self.descriptor(first);
+        let parts = self.parts(first);
+        let Some(head) = parts.first() else {
+            return;
+        };
         if head.whole_maps() == 1 {
             // The use of the whole becomes that of this space.
             return head.end_whole();
         }
-        frames_of(first).for_each(|frame| self.descriptor(frame).add_mapping());
+        parts.iter().for_each(Descriptor::add_mapping);
         if head.drop_whole() {
             // The others have left meanwhile.
-            frames_of(first).for_each(|frame| {
-                let is_last = self.descriptor(frame).unmap();
+            for part in parts {
+                let is_last = part.unmap();
                 debug_assert!(!is_last, "this space maps it");
-            });
+            }
         }
     }
 
@@ -151,14 +169,16 @@ impl<M: Machine> Tables<M> {
         if self.is_exclusive_huge(value) {
             return true;
         }
-        let first = Self::FORMAT.frame(value);
-        let is_alone = self.descriptor(first).whole_maps() == 1
-            && frames_of(first).all(|frame| self.descriptor(frame).is_sole_use());
+        let parts = self.parts(Self::FORMAT.frame(value));
+        let Some(head) = parts.first() else {
+            return false;
+        };
+        let is_alone = head.whole_maps() == 1 && parts.iter().all(Descriptor::is_sole_use);
         if is_alone {
-            for (frame, page) in frames_of(first).zip(base..) {
-                self.descriptor(frame).set_anonymous(owner, page);
+            for (part, page) in parts.iter().zip(base..) {
+                part.set_anonymous(owner, page);
             }
-            self.descriptor(first).begin_whole();
+            head.begin_whole();
         }
         is_alone
     }

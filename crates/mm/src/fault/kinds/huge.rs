@@ -14,8 +14,8 @@
 //!
 //! *Models*: loom `fault/huge.rs`.
 
-use faultless_frames::{Descriptor, FrameSource};
-use faultless_paging::{Access, ENTRIES, Frame, Gather, Page};
+use faultless_frames::FrameSource;
+use faultless_paging::{Access, ENTRIES, Gather, Page};
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::{Counter, How};
 
@@ -25,7 +25,7 @@ use crate::fault::PteRef;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::space::AddressSpace;
-use crate::table::huge::{frames_of, huge_span};
+use crate::table::huge::huge_span;
 use crate::table::huge_share::begin_huge;
 use crate::table::retry::Retry;
 use crate::table::rss::{RssDelta, RssKind};
@@ -125,12 +125,11 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(false);
         };
         let format = Self::FORMAT;
-        let span = huge_span(page.0);
-        // As for a small page (rule R7).
-        for (frame, page) in frames_of(first).zip(span.start..) {
-            self.descriptor(frame).set_anonymous(self.number(), page);
-        }
-        begin_huge(self.machine().frames(), first, table);
+        begin_huge(
+            self.machine().frames(),
+            (first, table),
+            (self.number(), huge_span(page.0).start),
+        );
         self.tables().transact(at, || {
             self.validate_span(at, page)?;
             prepared.huge_page_used();
@@ -206,9 +205,5 @@ impl<M: Machine> AddressSpace<M> {
             self.memory().count(Counter::Reuses);
         }
         Ok(is_own)
-    }
-
-    fn descriptor(&self, frame: Frame) -> &'static Descriptor {
-        self.machine().frames().descriptor(frame)
     }
 }
