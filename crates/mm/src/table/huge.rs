@@ -21,7 +21,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{BITS, ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Value};
-use faultless_sync::Cpu;
+use faultless_sync::{Cpu, Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::frame_list::FrameList;
@@ -108,6 +108,11 @@ impl<M: Machine> Tables<M> {
     }
 
     fn split_frames(&self, entry: &Entry, value: Value) {
+        if mutant(Mutant::TableFilledBeforeClaim)
+            && let Some(frame) = self.deposited(value)
+        {
+            self.fill(frame, value);
+        }
         let Ok(claim) = entry.claim_present::<M::Format>(value) else {
             return;
         };
@@ -115,11 +120,24 @@ impl<M: Machine> Tables<M> {
             debug_assert!(false, "a huge page without a table");
             return;
         };
+        if !mutant(Mutant::TableFilledBeforeClaim) {
+            self.fill(frame, value);
+        }
+        // Release: the entries come before the table.
+        claim.publish(|_| Self::FORMAT.table(frame));
+        self.rss.came(self.machine().cpu(), RssKind::Table);
+        self.memory.count(Counter::TableAlloc);
+        self.memory.count(Counter::ThpSplit);
+    }
+
+    /// Fills the table for the split of a huge page, which nothing links yet.
+    fn fill(&self, frame: Frame, value: Value) {
         // SAFETY: a table that nothing links yet.
         let table = unsafe { Table::at(self.machine(), frame) };
         // Hardware may set its bits, and another CPU load the entry, until it is replaced. So the parts name no owner, and
         // count as written; that they were used meanwhile may be lost.
         let mut part = match Self::FORMAT.is_used(value) {
+            _ if mutant(Mutant::PartsAsRead) => Self::FORMAT.part(value, 0),
             true => Self::FORMAT.part(value, 0) | Self::FORMAT.accessed,
             false => Self::FORMAT.unused(Self::FORMAT.part(value, 0)),
         };
@@ -129,11 +147,6 @@ impl<M: Machine> Tables<M> {
         for (number, small) in table.entries().iter().enumerate() {
             small.set(part + number as u64 * PAGE_SIZE);
         }
-        // Release: the entries come before the table.
-        claim.publish(|_| Self::FORMAT.table(frame));
-        self.rss.came(self.machine().cpu(), RssKind::Table);
-        self.memory.count(Counter::TableAlloc);
-        self.memory.count(Counter::ThpSplit);
     }
 
     /// Records that a huge page has to be flushed, after `value` was taken out of its entry or lowered.

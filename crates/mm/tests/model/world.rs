@@ -8,7 +8,7 @@ use loom::thread::{self, JoinHandle};
 use shuttle::thread::{self, JoinHandle};
 
 use faultless_mm::{
-    AddressSpace, Caching, Census, Cpu, Device, Layout, Memory, OpenedDevice, OwnedSpace,
+    AddressSpace, Caching, Census, Cpu, Device, HugeMode, Layout, Memory, OpenedDevice, OwnedSpace,
     Participant, PerCpu, Policy, flags,
 };
 use faultless_paging::{LEVELS, table};
@@ -66,6 +66,13 @@ impl World {
             participants,
             store: Mutex::default(),
         })
+    }
+
+    /// Like `new`, with huge pages for all mappings.
+    pub fn huge(cpus: u32, policy: Policy) -> Arc<Self> {
+        let world = Self::new(cpus, policy);
+        world.space.memory().set_huge_mode(HugeMode::Always);
+        world
     }
 
     /// The address space.
