@@ -33,6 +33,16 @@ impl FrameList {
         Some(frame)
     }
 
+    /// Calls `visit` with every frame. The list stays.
+    pub(crate) fn for_each<S: FrameSource>(&self, source: &S, visit: &mut impl FnMut(Frame)) {
+        let mut next = self.head;
+        while next != 0 {
+            let frame = Frame(next - 1);
+            visit(frame);
+            next = source.descriptor(frame).link();
+        }
+    }
+
     pub(crate) fn free_all<M: Machine>(self, machine: &M) {
         let mut next = self.head;
         let cpu = machine.cpu();

@@ -40,6 +40,9 @@ impl<M: Machine> OwnedSpace<M> {
         let root = (self.tables().root, LEVELS - 1);
         let present = free_table(self.memory(), &mut mapped, root, 0, end);
         debug_assert_eq!(present, counted, "what is in memory was not counted right");
+        while let Some(table) = self.tables().take_zero_deposit() {
+            self.machine().frames().free(self.machine().cpu(), table);
+        }
         let memory = self.memory();
         memory.commit(self.totals().committed.wrapping_neg());
         self.take_apart();

@@ -8,14 +8,16 @@
 //! * A huge page is installed only over an empty entry (rule R5), and only where one mapping covers its span.
 //! * The table for a split is *deposited* with the huge page: no operation fails for want of it. The
 //!   descriptor of the first frame names it. Only the operation that has claimed, or taken out, the entry reads that.
-//! * The shared huge zero page has no deposit. Its entry is emptied instead: the next access maps a page again.
+//! * The shared huge zero page has no descriptor to name a table. So a space keeps as many tables as it has entries of the
+//!   huge zero page, in a list. An operation puts one in before it publishes such an entry, and takes one out after it has
+//!   claimed, or taken out, the entry. Its parts map the shared zero page: what was populated stays so.
 //! * A split changes neither what an address maps nor what is allowed there, so other CPUs go on meanwhile, and no TLB is
 //!   flushed. A TLB may then hold the huge translation and small ones, which agree; a flush of one of the pages flushes
 //!   both (Intel SDM, volume 3, 4.10.2.3 and 4.10.4.1).
 //! * [`Tables::descend`] and the walks over a range split what they meet. What only looks uses [`Tables::look`] and
 //!   [`Tables::for_each_page`].
 //!
-//! *Writes*: the entry, the table, and the first frame's descriptor.
+//! *Writes*: the entry, the table, and the first frame's descriptor; of the huge zero page, the space's list.
 //!
 //! *Models*: loom `table/huge.rs`.
 
@@ -84,27 +86,63 @@ impl<M: Machine> Tables<M> {
         first.deposit().checked_sub(1).map(Frame)
     }
 
+    /// Leaves a table for an entry that is about to map the huge zero page.
+    pub(crate) fn deposit_zero(&self, table: Frame) {
+        let mut deposits = self.forks.zero_deposits.lock(self.machine());
+        deposits.push(self.machine().frames(), table);
+    }
+
+    /// Takes the table that was left for an entry of the huge zero page. The caller has claimed the entry, or taken it out.
+    pub(crate) fn take_zero_deposit(&self) -> Option<Frame> {
+        let mut deposits = self.forks.zero_deposits.lock(self.machine());
+        deposits.pop(self.machine().frames())
+    }
+
+    /// Calls `visit` with the tables that were left for entries of the huge zero page.
+    pub(crate) fn for_each_zero_deposit(&self, visit: &mut impl FnMut(Frame)) {
+        let deposits = self.forks.zero_deposits.lock(self.machine());
+        deposits.for_each(self.machine().frames(), visit);
+    }
+
+    /// Frees the table that was left for an entry of the huge zero page, which has been replaced.
+    pub(crate) fn free_zero_deposit(&self) {
+        let table = self.take_zero_deposit();
+        debug_assert!(table.is_some(), "a huge zero page without a table");
+        if let Some(table) = table {
+            self.machine().frames().free(self.machine().cpu(), table);
+        }
+    }
+
     /// Splits the huge page of an entry that holds `value`, if it still does.
     #[cold]
     #[inline(never)]
     pub(crate) fn split(&self, entry: &Entry, value: Value, page: u64) {
         let interrupts = self.machine().interrupts_off();
         match self.is_huge_zero(value) {
-            true => self.empty_huge_zero(entry, value, page),
+            true => self.split_zero(entry, value, page),
             false => self.split_frames(entry, value),
         }
         self.machine().interrupts_restore(interrupts);
     }
 
-    fn empty_huge_zero(&self, entry: &Entry, value: Value, page: u64) {
+    fn split_zero(&self, entry: &Entry, value: Value, page: u64) {
         let Ok(claim) = entry.claim::<M::Format>(value, self.machine().cpu()) else {
             return;
         };
-        // Before a page can be written here that TLBs still show as zero (rule R3).
+        // Its parts are in another frame.
         let mut gather = Gather::new();
         self.gather_huge(value, page, &mut gather);
         self.flush(&mut gather);
-        claim.publish(0);
+        let Some(frame) = self.take_zero_deposit() else {
+            debug_assert!(false, "a huge zero page without a table");
+            return claim.publish(0);
+        };
+        // SAFETY: a table that nothing links yet.
+        let table = unsafe { Table::at(self.machine(), frame) };
+        let part = self.with_tlb_owner(self.part_of(value, page));
+        table.entries().iter().for_each(|small| small.set(part));
+        claim.publish(self.with_tlb_owner(Self::FORMAT.table(frame)));
+        self.count_split();
     }
 
     fn split_frames(&self, entry: &Entry, value: Value) {
@@ -125,6 +163,10 @@ impl<M: Machine> Tables<M> {
         }
         // Release: the entries come before the table.
         claim.publish(|_| Self::FORMAT.table(frame));
+        self.count_split();
+    }
+
+    fn count_split(&self) {
         self.rss.came(self.machine().cpu(), RssKind::Table);
         self.memory.count(Counter::TableAlloc);
         self.memory.count(Counter::ThpSplit);
@@ -190,7 +232,7 @@ impl HugeGone {
     /// Adds the huge page of an entry that was taken out.
     pub(crate) fn add<M: Machine>(&mut self, tables: &Tables<M>, value: Value) {
         if tables.is_huge_zero(value) {
-            return;
+            return tables.free_zero_deposit();
         }
         let source = tables.machine().frames();
         let first = Tables::<M>::FORMAT.frame(value);

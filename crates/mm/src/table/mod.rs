@@ -27,8 +27,9 @@ pub(crate) mod zap;
 
 use faultless_paging::{EntryFormat, Format, Frame, SpaceId};
 use faultless_sync::atomic::AtomicU64;
-use faultless_sync::{CpuSet, Padded};
+use faultless_sync::{CpuSet, Padded, SpinLock};
 
+use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::table::guests::Guests;
@@ -50,12 +51,15 @@ pub(crate) struct Tables<M: Machine> {
     pub(crate) rss: RssCounters,
 }
 
-/// What runs beside a fork.
+/// What runs beside a fork, and is written seldom.
 pub(crate) struct ForkState {
     /// The page, plus 1, that a fault asks a fork to copy next ([`freeze`]).
     pub(crate) priority: AtomicU64,
     /// Moves of pages ([`moves`]).
     pub(crate) moves: Moves,
+    /// Tables for the splits of the huge zero page ([`huge`]). Here because there is room: a larger space would need a second
+    /// frame.
+    pub(crate) zero_deposits: SpinLock<FrameList>,
 }
 
 impl<M: Machine> Tables<M> {
@@ -72,6 +76,7 @@ impl<M: Machine> Tables<M> {
             forks: Padded(ForkState {
                 priority: AtomicU64::new(0),
                 moves: Moves::new(),
+                zero_deposits: SpinLock::new(FrameList::default()),
             }),
             rss,
         }

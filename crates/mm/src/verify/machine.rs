@@ -87,10 +87,16 @@ impl<M: Machine> Memory<M> {
             });
             entered?;
             space.enter_tables(&audit, space.tables().root, LEVELS - 1, 0)?;
+            let mut entered = Ok(());
+            space.tables().for_each_zero_deposit(&mut |table| {
+                entered = entered.and_then(|()| audit.enter(table, Use::TABLE));
+            });
+            entered?;
             space.enter_objects(&audit)?;
             drop(_section);
             let census = space.verify()?;
             all.zero_pages += census.zero_pages;
+            all.huge_zero_pages += census.huge_zero_pages;
             all.tables += census.tables;
             all.mapped += census.mapped;
             all.mappings += census.mappings;

@@ -38,6 +38,8 @@ pub struct Census {
     pub pages: u64,
     /// Entries of the shared zero page.
     pub zero_pages: u64,
+    /// Entries of the shared huge zero page.
+    pub huge_zero_pages: u64,
     /// Frames of tables, the root included.
     pub tables: u64,
     /// Pages that are mapped, present or not.
@@ -79,6 +81,15 @@ impl<M: Machine> AddressSpace<M> {
         let mut census = Census::default();
         self.verify_tree(&mut census)?;
         self.verify_table(self.tables().root, LEVELS - 1, 0, &mut census)?;
+        let mut deposits = 0;
+        self.tables().for_each_zero_deposit(&mut |_| deposits += 1);
+        if deposits != census.huge_zero_pages {
+            return Err(Violation {
+                rule: "the huge zero page has a table too many for its splits, or too few",
+                address: 0,
+                value: deposits,
+            });
+        }
         self.verify_rss(census.tables - 1)?;
         Ok(census)
     }
@@ -197,7 +208,9 @@ impl<M: Machine> AddressSpace<M> {
         {
             return wrong("a huge page is not aligned");
         }
-        if !self.tables().is_huge_zero(value) && self.tables().deposited(value).is_none() {
+        let is_zero = self.tables().is_huge_zero(value);
+        census.huge_zero_pages += u64::from(is_zero);
+        if !is_zero && self.tables().deposited(value).is_none() {
             return wrong("a huge page has no table for its split");
         }
         let frames = self.machine().frames();
@@ -206,7 +219,7 @@ impl<M: Machine> AddressSpace<M> {
             descriptor.flags().has(Flags::EXCLUSIVE) && descriptor.is_sole_use()
         };
         let first = M::Format::FORMAT.frame(value);
-        if !self.tables().is_huge_zero(value) && !frames_of(first).all(is_own) {
+        if !is_zero && !frames_of(first).all(is_own) {
             return wrong("a frame of a huge page has another use");
         }
         let span = huge_span(page);

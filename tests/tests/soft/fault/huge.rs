@@ -1,7 +1,7 @@
 //! Huge pages of private anonymous memory: what faults map, exactly counted, and what every operation leaves when it
 //! meets one.
 
-use faultless_mm::{AddressSpace, Counter, HugeMode, Policy, advice, flags, remap_flags};
+use faultless_mm::{AddressSpace, Counter, HugeMode, Policy, Taken, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 use faultless_tests::counting::{counted, faults};
 use faultless_tests::each_policy;
@@ -270,5 +270,33 @@ fn an_operation_on_whole_huge_pages_splits_none() {
         assert_eq!(counts.get(Counter::ThpSplit), 0);
         assert_eq!(counts.get(Counter::Copies), 0);
         assert_eq!(huge_bytes(space), 3 * HUGE);
+    });
+}
+
+#[test]
+fn a_split_huge_zero_page_stays_populated() {
+    with_huge(1, |cpu, space, memory, _| {
+        cpu.load(AT).unwrap();
+        let (counts, ()) = counted(memory, || {
+            space.madvise(AT, PAGE, advice::DONTNEED).unwrap();
+        });
+        assert_eq!(counts.get(Counter::ThpSplit), 1);
+        let (counts, ()) = counted(memory, || {
+            (1..512).for_each(|page| assert_eq!(cpu.load(AT + page * PAGE), Ok(0)));
+        });
+        assert_eq!(counts.get(Counter::Faults), 0);
+        fill(cpu, AT);
+        check(cpu, AT);
+    });
+}
+
+#[test]
+fn a_page_of_the_huge_zero_page_is_pinned() {
+    with_huge(1, |cpu, space, _, _| {
+        for how in [Taken::ToRead, Taken::ToReadForLong, Taken::ToWrite] {
+            cpu.load(AT).unwrap();
+            drop(space.pin(AT + 5 * PAGE, how).unwrap());
+            space.madvise(AT, HUGE, advice::DONTNEED).unwrap();
+        }
     });
 }

@@ -76,10 +76,15 @@ impl<M: Machine> AddressSpace<M> {
         let Ok(zero) = frames.make_huge_zero(cpu) else {
             return Ok(false);
         };
+        let Ok(table) = prepared.table() else {
+            return Ok(false);
+        };
         let format = Self::FORMAT;
         let leaf = format.huge(format.leaf_of(zero, false, at.vma.protection(), false));
         self.tables().transact(at, || {
             self.validate_span(at, page)?;
+            prepared.page_used();
+            self.tables().deposit_zero(table);
             Ok(self.tables().with_tlb_owner(leaf))
         })?;
         self.memory().count(Counter::ThpZeroPageMaps);
@@ -141,6 +146,9 @@ impl<M: Machine> AddressSpace<M> {
             }
             Ok(self.tables().with_tlb_owner(format.huge(leaf)))
         })?;
+        if at.value != 0 {
+            self.tables().free_zero_deposit();
+        }
         let mut came = RssDelta::default();
         came.add_many(RssKind::Anonymous, ENTRIES as u64);
         self.tables().rss.came_all(self.machine().cpu(), &came);

@@ -9,7 +9,7 @@
 //! A huge page has two pages here: 0 and 1. At most three preemptions in the quick form.
 
 use crate::model::{PAGE, RW, Space, World, explore, with_lazy_tlbs, with_marks};
-use faultless_mm::{Access, Counter, Outcome, Policy, SegvCode, advice};
+use faultless_mm::{Access, Counter, Outcome, PROT_READ, Policy, SegvCode, advice};
 use faultless_sync::{Mutant, with_flaw};
 
 /// A huge page with the words 1 and 2, written by CPU 0.
@@ -212,7 +212,7 @@ fn a_zap_of_the_whole_page_beside_a_split() {
     });
 }
 
-/// CPU 1 stores to page 1 of the huge zero page, or loads it, while CPU 0 splits that.
+/// CPU 1 loads page 1 of the huge zero page, and stores to it, while CPU 0 splits that.
 #[test]
 fn a_split_of_the_huge_zero_page() {
     explore(Some(3), || {
@@ -229,6 +229,116 @@ fn a_split_of_the_huge_zero_page() {
             [0, 1].map(|page| world.cpu().load(page * PAGE)),
             [Ok(0), Ok(4)]
         );
+        world.finish();
+    });
+}
+
+/// CPU 1 takes the huge zero page in parts while CPU 0 splits it, or takes it whole: its table is used once.
+#[test]
+fn the_table_of_the_huge_zero_page() {
+    let takes: [fn(&Space); 2] = [
+        |space| split(space, 0),
+        |space| space.madvise(0, 2 * PAGE, advice::DONTNEED).unwrap(),
+    ];
+    for take in takes {
+        explore(Some(3), move || {
+            let world = World::huge(2, Policy::Speculative);
+            world.map(0, 2, RW);
+            assert_eq!(world.cpu().load(0), Ok(0));
+            let other = world.run(1, |cpu| {
+                cpu.space().madvise(PAGE, PAGE, advice::DONTNEED).unwrap();
+                assert_eq!(cpu.load(PAGE), Ok(0));
+            });
+            take(world.space());
+            other.join().unwrap();
+            world.finish();
+        });
+    }
+}
+
+/// CPU 1 splits the page, and CPU 0 makes it read-only and writable again, as a whole or in parts.
+#[test]
+fn a_split_beside_a_protection() {
+    explore(Some(3), || {
+        let world = written(2);
+        let other = world.run(1, |cpu| split(cpu.space(), 1));
+        for prot in [PROT_READ, RW] {
+            world.space().mprotect(0, 2 * PAGE, prot).unwrap();
+        }
+        other.join().unwrap();
+        assert_eq!(
+            [0, 1].map(|page| world.cpu().load(page * PAGE)),
+            [Ok(1), Ok(2)]
+        );
+        world.cpu().store(0, 3).unwrap();
+        world.finish();
+    });
+}
+
+/// CPU 1 stores while CPU 0 makes the page read-only, as a whole.
+fn a_protection_beside_a_store() {
+    explore(Some(3), || {
+        let world = written(2);
+        let writer = world.run(1, |cpu| {
+            let stored = cpu.store(PAGE, 5);
+            assert!([Ok(()), Err(SegvCode::AccErr)].contains(&stored));
+        });
+        world.space().mprotect(0, 2 * PAGE, PROT_READ).unwrap();
+        let before = world.cpu().load(PAGE).unwrap();
+        writer.join().unwrap();
+        assert_eq!(world.cpu().load(PAGE), Ok(before), "a store after mprotect");
+        world.finish();
+    });
+}
+
+#[test]
+fn a_protection_of_the_whole_page_beside_a_store() {
+    a_protection_beside_a_store();
+    with_marks(a_protection_beside_a_store);
+}
+
+/// CPU 1 stores to both pages while CPU 0 discards them as a whole.
+fn a_whole_discard() {
+    explore(Some(3), || {
+        let world = written(2);
+        let writer = world.run(1, |cpu| {
+            cpu.set_bits(0, 4).unwrap();
+            cpu.set_bits(PAGE, 4).unwrap();
+        });
+        world
+            .space()
+            .madvise(0, 2 * PAGE, advice::DONTNEED)
+            .unwrap();
+        writer.join().unwrap();
+        let words = [0, 1].map(|page| world.cpu().load(page * PAGE).unwrap());
+        assert!([[0, 0], [4, 4], [0, 4]].contains(&words), "{words:?}");
+        assert_eq!(splits(&world), 0);
+        world.finish();
+    });
+}
+
+#[test]
+fn a_discard_of_the_whole_page_beside_stores() {
+    a_whole_discard();
+    with_marks(a_whole_discard);
+}
+
+#[test]
+#[should_panic(expected = "a TLB holds a frame that is freed")]
+fn broken_whole_discard_without_a_flush() {
+    with_lazy_tlbs(a_whole_discard);
+}
+
+/// CPU 1 unmaps page 1 while CPU 0 discards both pages.
+#[test]
+fn a_discard_of_the_whole_page_beside_an_unmap() {
+    explore(Some(3), || {
+        let world = written(2);
+        let other = world.run(1, |cpu| cpu.space().munmap(PAGE, PAGE).unwrap());
+        // Page 1 may be unmapped.
+        let _ = world.space().madvise(0, 2 * PAGE, advice::DONTNEED);
+        other.join().unwrap();
+        assert_eq!(world.cpu().load(PAGE), Err(SegvCode::MapErr));
         world.finish();
     });
 }
