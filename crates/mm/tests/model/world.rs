@@ -75,6 +75,15 @@ impl World {
         world
     }
 
+    /// Sets that mappings get huge pages, in half of the executions.
+    #[cfg(shuttle)]
+    pub fn perhaps_huge(&self) {
+        use shuttle::rand::{Rng, thread_rng};
+        if thread_rng().gen_bool(0.5) {
+            self.space.memory().set_huge_mode(HugeMode::Always);
+        }
+    }
+
     /// The address space.
     pub fn space(&self) -> &Space {
         &self.space
