@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use faultless_mm::{Counter, PAGE_SIZE as PAGE, Policy, flags};
+use faultless_mm::{Counter, HugeMode, PAGE_SIZE as PAGE, Policy, flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
@@ -193,6 +193,8 @@ pub fn cases(test: impl Fn(&Case<'_>)) {
     for &policy in Policy::ALL {
         for is_alone in [true, false] {
             let (memory, space) = crate::space(2, 64, policy);
+            // What is counted are small pages, and their tables.
+            memory.set_huge_mode(HugeMode::Never);
             SoftCpu::run(&space, 0, |cpu| {
                 let case = Case {
                     cpu,

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use faultless_mm::{Counter, Policy, flags};
+use faultless_mm::{Counter, HugeMode, Policy, flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 
 use crate::counting::counted;
@@ -76,6 +76,8 @@ impl Cpus {
 pub fn with_cpus(test: impl Fn(&Cpus)) {
     for &policy in Policy::ALL {
         let (memory, space) = space(3, 64, policy);
+        // What is counted are small pages, and their tables.
+        memory.set_huge_mode(HugeMode::Never);
         std::thread::scope(|scope| {
             let (says, done) = channel();
             let start = |cpu| {

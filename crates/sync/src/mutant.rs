@@ -75,6 +75,12 @@ pub enum Mutant {
     FrozenIgnored,
     /// Mapping a huge page validates only the slot of the page that faulted.
     SpanNotValidated,
+    /// The table for the split of a huge page is filled before the page's entry is claimed.
+    TableFilledBeforeClaim,
+    /// The parts of a huge page that is split say no more than its entry did before the claim.
+    PartsAsRead,
+    /// The huge zero page is replaced while TLBs may still hold it.
+    HugeZeroNotFlushed,
     /// The last leave of a group does not wake the parked waiter.
     LastWakesNone,
     /// A wait at a gate covers the current generation alone.

@@ -205,6 +205,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Looks for memory harder, with nothing held. Whether another try is worth it.
     #[cold]
     fn finds_memory<N>(&self, prepared: &mut FaultState<M, N>) -> bool {
+        // The next try needs single frames.
+        prepared.free_huge();
         match self.memory().is_reclaiming() {
             true => self.memory().reclaim_some() || take_lazyfree(self),
             false => prepared.find_memory() || take_lazyfree(self),

@@ -207,6 +207,7 @@ impl<M: Machine, N> FaultState<M, N> {
     pub(crate) fn take_report(&mut self) -> Option<Report<M>> {
         self.forget_slot();
         self.free_frame();
+        self.free_huge();
         match self.missing.take()? {
             Missing::Handler(report) => Some(report),
             Missing::Page(..) => None,
@@ -370,6 +371,16 @@ impl<M: Machine, N> FaultState<M, N> {
         }
     }
 
+    /// Frees the huge page that is held, and its table.
+    #[cold]
+    pub(crate) fn free_huge(&mut self) {
+        if let Some((first, table)) = self.huge.take() {
+            let machine = self.memory.machine();
+            self.memory.free_huge(first);
+            machine.frames().free(machine.cpu(), table);
+        }
+    }
+
     /// Drops the use of a slot whose page the frame no longer holds.
     #[inline]
     fn forget_slot(&mut self) {
@@ -409,10 +420,8 @@ impl<M: Machine, N> Drop for FaultState<M, N> {
     fn drop(&mut self) {
         self.forget_slot();
         self.free_frame();
-        if let Some((first, table)) = self.huge.take() {
-            let machine = self.memory.machine();
-            self.memory.free_huge(first);
-            machine.frames().free(machine.cpu(), table);
+        if self.huge.is_some() {
+            self.free_huge();
         }
     }
 }

@@ -21,7 +21,7 @@
 //! *Models*: loom `table/free.rs`, shuttle `table/free.rs`.
 
 use faultless_frames::{Descriptor, FrameSource};
-use faultless_paging::{ENTRIES, Frame, Gather, LEVELS, Pages, Table, free};
+use faultless_paging::{ENTRIES, Entry, Frame, Gather, LEVELS, Pages, Table, free};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
@@ -29,6 +29,7 @@ use faultless_trace::Counter;
 use crate::base::frame_list::{FrameList, POLL_INTERVAL};
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::pages::Span;
 use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::Tree;
 
@@ -229,12 +230,19 @@ impl<M: Machine> Tables<M> {
     pub(crate) fn release_kept(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
         let mut gone = RssDelta::default();
-        self.for_each_entry(pages, &mut |entry, _| {
+        let mut release = |entry: &Entry, _| {
             let value = entry.load();
             if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
                 entry.set(0);
                 gone.add(self.give_up(value, chain));
             }
+        };
+        self.visit_spans(pages, &mut |span| {
+            // A huge page is one that was mapped since, or beside the pages.
+            if let Span::Table(table, part) = span {
+                self.for_each_in(table, part, &mut release);
+            }
+            true
         });
         self.rss.gone(cpu, &gone);
     }

@@ -15,6 +15,8 @@
 //! * [`GuestHook`] is a link in the space's list, which is read without a lock, in a section. The guest keeps it in
 //!   memory that is retired after it has left the list.
 //! * A space without guests pays one load for each flush.
+//! * A guest maps the pages of a huge page one by one, from the one entry: it splits nothing. A split changes nothing that a
+//!   guest shows, so guests are not told. A guest that has found the huge page's entry finds no page there afterwards.
 //!
 //! *Writes*: the list, when a guest comes or goes; accessed and dirty bits of the host's entries.
 //!
@@ -192,14 +194,17 @@ impl<M: Machine> HostPages<'_, M> {
     /// Returns the entry of a page; `None` if there is no table for it, or another operation is at work there.
     #[inline]
     pub fn find<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Option<HostEntry<'s, M>> {
-        let Walk::Leaf { entry, link, .. } = self.tables.descend(page, section) else {
-            return None;
+        let (entry, link, is_huge) = match self.tables.look(page, section) {
+            Walk::Leaf { entry, link, .. } => (entry, link, false),
+            Walk::Huge { entry, link, .. } => (entry, link, true),
+            Walk::Missing { .. } | Walk::Busy => return None,
         };
         Some(HostEntry {
             tables: self.tables,
             entry,
             link,
             page,
+            is_huge,
         })
     }
 
@@ -208,11 +213,14 @@ impl<M: Machine> HostPages<'_, M> {
     #[inline]
     pub fn get_told(&self, page: Page) -> Option<HostPage> {
         // SAFETY: the caller of the hook is in a section.
-        let walked = unsafe { self.tables.descend_unchecked(page) };
-        let Walk::Leaf { value, link, .. } = walked else {
-            return None;
-        };
-        shown(self.tables, value, link.is_frozen())
+        match unsafe { self.tables.look_unchecked(page) } {
+            Walk::Leaf { value, link, .. } => shown(self.tables, value, link.is_frozen()),
+            // A huge page is not frozen: a fork write-protects or splits it.
+            Walk::Huge { value, .. } => {
+                shown(self.tables, self.tables.part_of(value, page.0), false)
+            }
+            Walk::Missing { .. } | Walk::Busy => None,
+        }
     }
 }
 
@@ -222,13 +230,33 @@ pub struct HostEntry<'s, M: Machine> {
     entry: &'s Entry,
     link: Link<'s>,
     page: Page,
+    /// Whether it was the entry of a huge page around the page.
+    is_huge: bool,
 }
 
 impl<'s, M: Machine> HostEntry<'s, M> {
     /// Returns what the entry shows now; `None` if it shows no page, or another operation is at work on it.
     #[inline]
     pub fn get(&self) -> Option<HostPage> {
-        shown(self.tables, self.entry.load(), self.link.is_frozen())
+        self.shown(self.entry.load(), self.link.is_frozen())
+    }
+
+    /// Returns what a value of the entry shows.
+    #[inline]
+    fn shown(&self, value: Value, is_frozen: bool) -> Option<HostPage> {
+        match self.is_huge {
+            false => shown(self.tables, value, is_frozen),
+            true => self.shown_in(value),
+        }
+    }
+
+    #[cold]
+    fn shown_in(&self, value: Value) -> Option<HostPage> {
+        // A table has taken its place, or a claim.
+        if !Tables::<M>::FORMAT.is_huge(value) {
+            return None;
+        }
+        shown(self.tables, self.tables.part_of(value, self.page.0), false)
     }
 
     /// Whether the entry is still the page's: its table has not moved, and no fork has frozen it. After the full barrier of
@@ -249,7 +277,7 @@ impl<'s, M: Machine> HostEntry<'s, M> {
         }
         let mut value = self.entry.load();
         loop {
-            let mut shown = shown(self.tables, value, false)?;
+            let mut shown = self.shown(value, false)?;
             shown.is_used = true;
             let mut used = match format.is_used(value) {
                 true => value,
@@ -276,12 +304,17 @@ impl<'s, M: Machine> HostEntry<'s, M> {
         if page.0 / entries != self.page.0 / entries {
             return None;
         }
-        let table = self.link.table::<M::Format, M>(self.tables.machine())?;
+        let entry = match self.is_huge {
+            false => {
+                let table = self.link.table::<M::Format, M>(self.tables.machine())?;
+                table.entry(page.0, 0)
+            }
+            true => self.entry,
+        };
         Some(HostEntry {
-            tables: self.tables,
-            entry: table.entry(page.0, 0),
-            link: self.link,
+            entry,
             page,
+            ..*self
         })
     }
 }

@@ -9,19 +9,21 @@
 //! * A huge page is installed only over an empty entry (rule R5), and only where one mapping covers its span.
 //! * The table for a split is *deposited* with the huge page: no operation fails for want of it. The
 //!   descriptor of one of its frames names it. Only an operation that has claimed, or taken out, an entry takes one.
-//! * The shared huge zero page has no deposit. Its entry is emptied instead: the next access maps a page again.
+//! * The shared huge zero page has no deposit. Its entry makes way for a table that maps the shared zero page everywhere, so
+//!   that what was populated stays so; or, without memory for that, it is emptied.
 //! * A split changes neither what an address maps nor what is allowed there, so other CPUs go on meanwhile, and no TLB is
 //!   flushed. A TLB may then hold the huge translation and small ones, which agree; a flush of one of the pages flushes
 //!   both (Intel SDM, volume 3, 4.10.2.3 and 4.10.4.1).
 //! * [`Tables::descend`] and the walks over a range split what they meet. What only looks uses [`Tables::look`] and
 //!   [`Tables::for_each_page`].
 //!
-//! *Writes*: the entry, the table, and the first frame's descriptor.
+//! *Writes*: the entry, the table, and the first frame's descriptor; of the huge zero page, the space's list.
 //!
 //! *Models*: loom `table/huge.rs`.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{BITS, ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Value};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::frame_list::FrameList;
@@ -72,24 +74,50 @@ impl<M: Machine> Tables<M> {
     pub(crate) fn split(&self, entry: &Entry, value: Value, page: u64) {
         let interrupts = self.machine().interrupts_off();
         match self.is_huge_zero(value) {
-            true => self.empty_huge_zero(entry, value, page),
+            true => self.split_zero(entry, value, page),
             false => self.split_frames(entry, value),
         }
         self.machine().interrupts_restore(interrupts);
     }
 
-    fn empty_huge_zero(&self, entry: &Entry, value: Value, page: u64) {
+    fn split_zero(&self, entry: &Entry, value: Value, page: u64) {
+        let frame = self.memory.allocate_deposit().ok();
+        if !self.replace_zero(entry, value, page, frame)
+            && let Some(frame) = frame
+        {
+            self.machine().frames().free(self.machine().cpu(), frame);
+        }
+    }
+
+    /// Replaces the huge zero page of an entry by a table, if there is a frame for it. Returns whether the entry still held
+    /// `value`.
+    fn replace_zero(&self, entry: &Entry, value: Value, page: u64, frame: Option<Frame>) -> bool {
         let Ok(claim) = entry.claim::<M::Format>(value, self.machine().cpu()) else {
-            return;
+            return false;
         };
-        // Before a page can be written here that TLBs still show as zero (rule R3).
+        // Its parts are in another frame.
         let mut gather = Gather::new();
         self.gather_huge(value, page, &mut gather);
         self.flush(&mut gather);
-        claim.publish(0);
+        let Some(frame) = frame else {
+            claim.publish(0);
+            return true;
+        };
+        // SAFETY: a table that nothing links yet.
+        let table = unsafe { Table::at(self.machine(), frame) };
+        let part = self.with_tlb_owner(self.part_of(value, page));
+        table.entries().iter().for_each(|small| small.set(part));
+        claim.publish(self.with_tlb_owner(Self::FORMAT.table(frame)));
+        self.count_split();
+        true
     }
 
     fn split_frames(&self, entry: &Entry, value: Value) {
+        if mutant(Mutant::TableFilledBeforeClaim)
+            && let Some(frame) = self.deposited(value).next()
+        {
+            self.fill(frame, value);
+        }
         let Ok(claim) = entry.claim_present::<M::Format>(value) else {
             return;
         };
@@ -98,11 +126,29 @@ impl<M: Machine> Tables<M> {
             debug_assert!(false, "a huge page without a table");
             return;
         };
+        if !mutant(Mutant::TableFilledBeforeClaim) {
+            self.fill(frame, value);
+        }
+        self.count_parts(first);
+        // Release: the entries come before the table.
+        claim.publish(|_| Self::FORMAT.table(frame));
+        self.count_split();
+    }
+
+    fn count_split(&self) {
+        self.rss.came(self.machine().cpu(), RssKind::Table);
+        self.memory.count(Counter::TableAlloc);
+        self.memory.count(Counter::ThpSplit);
+    }
+
+    /// Fills the table for the split of a huge page, which nothing links yet.
+    fn fill(&self, frame: Frame, value: Value) {
         // SAFETY: a table that nothing links yet.
         let table = unsafe { Table::at(self.machine(), frame) };
         // Hardware may set its bits, and another CPU load the entry, until it is replaced. So the parts name no owner, and
         // count as written; that they were used meanwhile may be lost.
         let mut part = match Self::FORMAT.is_used(value) {
+            _ if mutant(Mutant::PartsAsRead) => Self::FORMAT.part(value, 0),
             true => Self::FORMAT.part(value, 0) | Self::FORMAT.accessed,
             false => Self::FORMAT.unused(Self::FORMAT.part(value, 0)),
         };
@@ -112,12 +158,6 @@ impl<M: Machine> Tables<M> {
         for (number, small) in table.entries().iter().enumerate() {
             small.set(part + number as u64 * PAGE_SIZE);
         }
-        self.count_parts(first);
-        // Release: the entries come before the table.
-        claim.publish(|_| Self::FORMAT.table(frame));
-        self.rss.came(self.machine().cpu(), RssKind::Table);
-        self.memory.count(Counter::TableAlloc);
-        self.memory.count(Counter::ThpSplit);
     }
 
     /// Records that a huge page has to be flushed, after `value` was taken out of its entry or lowered.

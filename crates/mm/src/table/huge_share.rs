@@ -37,14 +37,6 @@ pub(crate) fn take_deposit<S: FrameSource>(source: &S, first: Frame) -> Option<F
     })
 }
 
-/// Iterates over the tables that are deposited, for an audit.
-pub(crate) fn deposits<S: FrameSource>(source: &S, first: Frame) -> impl Iterator<Item = Frame> {
-    let values = frames_of(first).map(|frame| source.descriptor(frame).deposit());
-    values
-        .filter(|&value| value != 0)
-        .map(|value| Frame(value - 1))
-}
-
 /// Returns the entries that map an anonymous page's frame, alone or as a part of a huge page.
 pub(crate) fn mappings_of<S: FrameSource>(source: &S, frame: Frame) -> u32 {
     let count = source.descriptor(frame).map_count();
@@ -109,6 +101,19 @@ impl<M: Machine> Tables<M> {
     /// Returns the descriptors of the frames of a huge page.
     fn parts(&self, first: Frame) -> &'static [Descriptor] {
         self.machine().frames().descriptors_of_huge(first)
+    }
+
+    /// Iterates over the tables that are deposited with the huge page of an entry, for an audit.
+    pub(crate) fn deposited(&self, value: Value) -> impl Iterator<Item = Frame> {
+        let first = Self::FORMAT.frame(value);
+        let parts = match self.is_huge_zero(value) {
+            true => &[],
+            false => self.parts(first),
+        };
+        let values = parts.iter().map(Descriptor::deposit);
+        values
+            .filter(|&value| value != 0)
+            .map(|value| Frame(value - 1))
     }
 
     /// Takes the table that is deposited for a split, or for the end of the huge page.

@@ -148,7 +148,9 @@ impl<M: Machine> Tables<M> {
                         Err(none) => break Err(none.into()),
                     }
                 }
-                Walk::Busy | Walk::Huge { .. } => {
+                // Of the mapping that is being replaced: it is zapped after this.
+                Walk::Huge { entry, value, .. } => self.split(entry, value, page),
+                Walk::Busy => {
                     drop(section);
                     backoff.turn(self.machine());
                 }

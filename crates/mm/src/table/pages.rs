@@ -42,19 +42,14 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// As [`Tables::descend`], without a section at hand.
+    /// As [`Tables::look`], without a section at hand.
     ///
     /// # Safety
     /// The caller is in a section, during `'s`.
     #[inline]
-    pub(crate) unsafe fn descend_unchecked<'s>(&'s self, page: Page) -> Walk<'s> {
-        loop {
-            // SAFETY: passed on to the caller.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
-                Walk::Huge { entry, value, .. } => self.split(entry, value, page.0),
-                walked => return walked,
-            }
-        }
+    pub(crate) unsafe fn look_unchecked<'s>(&'s self, page: Page) -> Walk<'s> {
+        // SAFETY: passed on to the caller.
+        unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
     }
 
     /// Flushes what an operation has gathered, once, on the CPUs that run the space, after its guests.

@@ -21,7 +21,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::space::AddressSpace;
 use crate::table::huge::{HUGE_LEVEL, frames_of};
-use crate::table::huge_share::{deposits, mappings_of};
+use crate::table::huge_share::mappings_of;
 use crate::tree::SlotState;
 use crate::verify::{Census, Violation};
 
@@ -175,7 +175,7 @@ impl<M: Machine> AddressSpace<M> {
             if level == HUGE_LEVEL && M::Format::FORMAT.is_huge(value) {
                 if !self.tables().is_huge_zero(value) {
                     // As many as entries map the huge page: one for each.
-                    let mut tables = deposits(self.machine().frames(), below);
+                    let mut tables = self.tables().deposited(value);
                     if let Some(table) = tables.find(|table| !audit.is_entered(*table)) {
                         audit.enter(table, Use::TABLE)?;
                     }

@@ -27,7 +27,6 @@ use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::space::AddressSpace;
 use crate::table::huge::{HUGE_LEVEL, frames_of, huge_span};
-use crate::table::huge_share::deposits;
 use crate::tree::SlotState;
 use crate::tree::account::{Sum, VmStats};
 use crate::tree::mapping::Mapping;
@@ -202,7 +201,7 @@ impl<M: Machine> AddressSpace<M> {
         let first = M::Format::FORMAT.frame(value);
         let is_zero = self.tables().is_huge_zero(value);
         let maps = frames.descriptor(first).whole_maps();
-        if !is_zero && deposits(frames, first).count() as u64 != u64::from(maps) {
+        if !is_zero && self.tables().deposited(value).count() as u64 != u64::from(maps) {
             return wrong("a huge page has not as many tables for splits as it is mapped");
         }
         let is_exclusive = |frame| {

@@ -21,6 +21,7 @@ mod tree {
 mod table {
     mod free;
     mod holders;
+    mod huge;
     mod moves;
     mod rss;
 }
@@ -50,6 +51,7 @@ mod reclaim {
 mod fault {
     mod engine;
     mod guard;
+    mod huge;
     mod pin;
     mod sharing;
     mod swap;

@@ -17,6 +17,7 @@ use faultless_mm::{
     Cpu, CpuSet, Descriptor, EntryFormat, Flush, Frame, FrameSource, Machine, MarkedX86_64,
     NoMemory, PAGE_SIZE, PhysicalMemory, SpaceId, Tlb, Wait,
 };
+use faultless_paging::ENTRIES;
 use faultless_sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Turns of a wait loop that loom explores.
@@ -108,11 +109,21 @@ pub struct Translation {
     pub write: bool,
 }
 
+impl Translation {
+    /// That of a page in the huge page that this one maps.
+    pub fn part(self, page: u64) -> Self {
+        let frame = Frame(self.frame.0 + page % ENTRIES as u64);
+        Self { frame, ..self }
+    }
+}
+
 /// A CPU's TLB.
 #[derive(Default)]
 pub struct CpuTlb {
     /// By page.
     pub entries: HashMap<u64, Translation>,
+    /// Those of huge pages, by first page. A small one of the same page may be there, too.
+    pub huge: HashMap<u64, Translation>,
     /// The walk cache: tables that walks have reached, by level and first page. The flag says whether stores
     /// are allowed through to the pages below. A walk begins at the lowest cached table.
     pub tables: HashMap<(usize, u64), (Frame, bool)>,
@@ -124,7 +135,15 @@ impl CpuTlb {
     /// Drops everything, as a CPU does when it leaves an address space.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.huge.clear();
         self.tables.clear();
+    }
+
+    /// Whether a translation leads to a frame that `is_meant` accepts.
+    fn has(&self, is_meant: impl Fn(Frame) -> bool) -> bool {
+        let parts = (0..ENTRIES as u64).flat_map(|at| self.huge.values().map(move |t| t.part(at)));
+        let mut all = self.entries.values().copied().chain(parts);
+        all.any(|translation| is_meant(translation.frame))
     }
 }
 
@@ -133,6 +152,8 @@ struct Pool {
     free: Vec<Frame>,
     spent: Vec<Frame>,
     used: HashSet<Frame>,
+    /// The first frame of the shared huge zero page.
+    huge_zero: Option<Frame>,
     /// A word stands for a page's content.
     words: Vec<u64>,
 }
@@ -243,6 +264,7 @@ impl Model {
                 free: (2..=frames as u64).rev().map(Frame).collect(),
                 spent: Vec::new(),
                 used: HashSet::new(),
+                huge_zero: None,
                 words: vec![0; frames + DEVICE],
             }),
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
@@ -272,6 +294,12 @@ impl Model {
         self.left_behind.load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    /// Whether a frame is of the shared huge zero page.
+    fn is_huge_zero(&self, frame: Frame) -> bool {
+        let first = self.pool.lock().unwrap().huge_zero;
+        first.is_some_and(|first| block(first).any(|of| of == frame))
+    }
+
     /// From now on memory is short, so that it is reclaimed when the model asks for that.
     pub fn be_short(&self) {
         self.is_short
@@ -283,7 +311,7 @@ impl Model {
         let device = self.device_frames();
         self.tlbs.iter().any(|tlb| {
             let tlb = tlb.lock().unwrap();
-            tlb.entries.values().any(|t| device.contains(&t.frame.0))
+            tlb.has(|frame| device.contains(&frame.0))
         })
     }
 
@@ -364,7 +392,7 @@ impl Model {
     fn check_uncached(&self, frame: Frame) {
         for tlb in self.tlbs.iter().chain(&self.guest_tlbs) {
             let tlb = tlb.lock().unwrap();
-            let has_page = tlb.entries.values().any(|t| t.frame == frame);
+            let has_page = tlb.has(|of| of == frame);
             let has_table = tlb.tables.values().any(|&(table, _)| table == frame);
             // A panic's unwinding lets other threads run, and they must not find the lock poisoned.
             drop(tlb);
@@ -398,6 +426,23 @@ fn index(frame: Frame) -> usize {
     frame.0 as usize - 1
 }
 
+/// The frames of a huge page.
+fn block(first: Frame) -> impl Iterator<Item = Frame> {
+    (first.0..first.0 + ENTRIES as u64).map(Frame)
+}
+
+impl Pool {
+    /// Takes the last free block of as many of the `frames` as a huge page has.
+    fn take_block(&mut self, frames: usize) -> Option<Frame> {
+        let blocks = (1..=frames / ENTRIES).rev();
+        let mut firsts = blocks.map(|number| Frame((number * ENTRIES) as u64));
+        let first = firsts.find(|&first| block(first).all(|frame| self.free.contains(&frame)))?;
+        self.free
+            .retain(|frame| !block(first).any(|of| of == *frame));
+        Some(first)
+    }
+}
+
 impl FrameSource for Model {
     fn missing(&self) -> u64 {
         self.is_short
@@ -421,6 +466,7 @@ impl FrameSource for Model {
 
     fn free(&self, _cpu: Cpu, frame: Frame) {
         assert_ne!(frame, self.zero_frame(), "the zero page is freed");
+        assert!(!self.is_huge_zero(frame), "the huge zero page is freed");
         self.check_uncached(frame);
         #[cfg(loom)]
         self.watched[index(frame)].0.with_mut(|_| ());
@@ -436,6 +482,31 @@ impl FrameSource for Model {
         } else {
             pool.free.push(frame);
         }
+    }
+
+    fn allocate_huge(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
+        let mut pool = self.pool.lock().unwrap();
+        let first = pool.take_block(self.descriptors.len()).ok_or(NoMemory)?;
+        for frame in block(first) {
+            pool.used.insert(frame);
+            pool.words[index(frame)] = STALE;
+        }
+        Ok(first)
+    }
+
+    fn huge_zero_frame(&self) -> Option<Frame> {
+        self.pool.lock().unwrap().huge_zero
+    }
+
+    fn make_huge_zero(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
+        let mut pool = self.pool.lock().unwrap();
+        if pool.huge_zero.is_none() {
+            // Its frames are never freed, and count as used by nothing.
+            let first = pool.take_block(self.descriptors.len()).ok_or(NoMemory)?;
+            block(first).for_each(|frame| pool.words[index(frame)] = 0);
+            pool.huge_zero = Some(first);
+        }
+        pool.huge_zero.ok_or(NoMemory)
     }
 
     fn descriptor(&self, frame: Frame) -> &Descriptor {
@@ -531,6 +602,10 @@ impl Tlb for Model {
                 let mut tlb = self.tlb(cpu.0).lock().unwrap();
                 if !tlb.walks {
                     tlb.entries.retain(|page, _| !pages.contains(page));
+                    // A flush of one page drops the huge translation.
+                    tlb.huge.retain(|&start, _| {
+                        pages.end <= start || start + ENTRIES as u64 <= pages.start
+                    });
                     if flush.tables {
                         tlb.tables.retain(|(_, page), _| !pages.contains(page));
                     }

@@ -1,7 +1,7 @@
 //! A CPU as programs see it: loads and stores through a TLB, with faults on a miss.
 
 use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
-use faultless_paging::{Entry, Frame, LEVELS, Page, Table, table};
+use faultless_paging::{ENTRIES, Entry, Frame, LEVELS, Page, Table, table};
 use faultless_sync::atomic::{Ordering, fence};
 
 use super::machine::{Model, Translation};
@@ -11,6 +11,14 @@ use super::world::Space;
 pub struct Processor<'a> {
     space: &'a Space,
     cpu: u32,
+}
+
+/// Where the walk for a page ends.
+enum End {
+    /// At a table of the lowest level; whether stores are allowed through to its pages.
+    Table(Frame, bool),
+    /// At an entry that maps a huge page.
+    Huge(Frame, bool),
 }
 
 impl<'a> Processor<'a> {
@@ -105,8 +113,16 @@ impl<'a> Processor<'a> {
             let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
             tlb.walks = false;
             if let Some(translation) = found {
-                tlb.entries.insert(page.0, translation);
-                let result = act(translation);
+                let (translation, is_huge) = translation;
+                let first = page.0 & !(ENTRIES as u64 - 1);
+                match is_huge {
+                    true => tlb.huge.insert(first, translation),
+                    false => tlb.entries.insert(page.0, translation),
+                };
+                let result = act(match is_huge {
+                    true => translation.part(page.0),
+                    false => translation,
+                });
                 return Ok(result);
             }
             drop(tlb);
@@ -120,12 +136,16 @@ impl<'a> Processor<'a> {
     /// Performs an access that the TLB allows, in one step.
     fn hit<R>(&self, page: Page, access: Access, act: impl Fn(Translation) -> R) -> Option<R> {
         let tlb = self.machine().tlb(self.cpu).lock().unwrap();
-        let translation = tlb.entries.get(&page.0)?;
-        (access != Access::Write || translation.write).then(|| act(*translation))
+        let huge = tlb.huge.get(&(page.0 & !(ENTRIES as u64 - 1)));
+        // Hardware may use either. The huge one is the older.
+        let of_huge = huge.map(|huge| huge.part(page.0));
+        let mut both = of_huge.into_iter().chain(tlb.entries.get(&page.0).copied());
+        let translation = both.find(|found| access != Access::Write || found.write)?;
+        Some(act(translation))
     }
 
-    /// A page's table of the lowest level, and whether stores are allowed through to its pages.
-    fn table(&self, page: Page) -> Option<(Frame, bool)> {
+    /// A page's table of the lowest level, or the table with the entry of its huge page.
+    fn table(&self, page: Page) -> Option<End> {
         let tlb = || self.machine().tlb(self.cpu).lock().unwrap();
         let place = |level| (level, page.0 & !(table::span(level + 1) - 1));
         let mut levels = 0..LEVELS - 1;
@@ -135,16 +155,23 @@ impl<'a> Processor<'a> {
         while level > 0 {
             // SAFETY: as in `walk`; the root lives as long as the space.
             let table = unsafe { Table::at(&self.machine().hardware(), frame) };
-            let value = self.load_entry(table.entry(page.0, level));
+            let entry = table.entry(page.0, level);
+            if X86_64::FORMAT.is_huge(entry.load()) {
+                return Some(End::Huge(frame, write));
+            }
+            let value = self.load_entry(entry);
             if !X86_64::FORMAT.is_present(value) {
                 return None;
+            }
+            if X86_64::FORMAT.is_huge(value) {
+                return Some(End::Huge(frame, write));
             }
             level -= 1;
             frame = X86_64::FORMAT.frame(value);
             write &= !X86_64::FORMAT.is_frozen(value);
             tlb().tables.insert(place(level), (frame, write));
         }
-        Some((frame, write))
+        Some(End::Table(frame, write))
     }
 
     /// The value of an entry that leads to a table, after the walk has marked it.
@@ -168,14 +195,21 @@ impl<'a> Processor<'a> {
             .retain(|&(level, first), _| first != page.0 & !(table::span(level + 1) - 1));
     }
 
-    /// Walks the tables as hardware does on a TLB miss.
-    fn walk(&self, page: Page, access: Access) -> Option<Translation> {
+    /// Walks the tables as hardware does on a TLB miss. Returns the translation, and whether it is that of a huge page.
+    fn walk(&self, page: Page, access: Access) -> Option<(Translation, bool)> {
         let format = X86_64::FORMAT;
-        let (table, may_write) = self.table(page)?;
+        let (table, may_write, level) = match self.table(page)? {
+            End::Table(table, may_write) => (table, may_write, 0),
+            End::Huge(table, may_write) => (table, may_write, 1),
+        };
         // SAFETY: tables are freed after a flush, which waits for this walk.
-        let entry = unsafe { Table::at(&self.machine().hardware(), table) }.entry(page.0, 0);
+        let entry = unsafe { Table::at(&self.machine().hardware(), table) }.entry(page.0, level);
         loop {
             let value = entry.load();
+            if level != 0 && format.is_present(value) && !format.is_huge(value) {
+                // The huge page was split: walk again.
+                return self.walk(page, access);
+            }
             if !format.permits(value, access) || (access == Access::Write && !may_write) {
                 self.forget_tables(page);
                 return None;
@@ -187,10 +221,11 @@ impl<'a> Processor<'a> {
             };
             let used = self.machine().loaded(value, self.cpu) | dirty;
             if used == value || entry.replace(value, used).is_ok() {
-                return Some(Translation {
+                let translation = Translation {
                     frame: format.frame(value),
                     write: may_write && format.is_writable(value) && used & format.dirty != 0,
-                });
+                };
+                return Some((translation, level != 0));
             }
         }
     }

@@ -8,7 +8,7 @@ use loom::thread::{self, JoinHandle};
 use shuttle::thread::{self, JoinHandle};
 
 use faultless_mm::{
-    AddressSpace, Caching, Census, Cpu, Device, Layout, Memory, OpenedDevice, OwnedSpace,
+    AddressSpace, Caching, Census, Cpu, Device, HugeMode, Layout, Memory, OpenedDevice, OwnedSpace,
     Participant, PerCpu, Policy, flags,
 };
 use faultless_paging::{LEVELS, table};
@@ -66,6 +66,22 @@ impl World {
             participants,
             store: Mutex::default(),
         })
+    }
+
+    /// Like `new`, with huge pages for all mappings.
+    pub fn huge(cpus: u32, policy: Policy) -> Arc<Self> {
+        let world = Self::new(cpus, policy);
+        world.space.memory().set_huge_mode(HugeMode::Always);
+        world
+    }
+
+    /// Sets that mappings get huge pages, in half of the executions.
+    #[cfg(shuttle)]
+    pub fn perhaps_huge(&self) {
+        use shuttle::rand::{Rng, thread_rng};
+        if thread_rng().gen_bool(0.5) {
+            self.space.memory().set_huge_mode(HugeMode::Always);
+        }
     }
 
     /// The address space.

@@ -2,7 +2,7 @@
 //! succeeds. The test itself causes the conflict: it holds a claim until the fault has
 //! given up.
 
-use faultless_mm::{Counter, Policy, SegvCode, flags};
+use faultless_mm::{Counter, HugeMode, Policy, SegvCode, flags};
 use faultless_paging::{Claim, Page, Walk, X86_64, walk};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_sync::Cpu;
@@ -36,6 +36,8 @@ fn claim(space: &SoftSpace, address: u64) -> Claim<'_, X86_64> {
 /// It must fall back for the reason `why` and then succeed.
 fn falls_back(policy: Policy, why: Counter, claimed: u64, access: impl Fn(&SoftCpu<'_>) + Sync) {
     let (memory, space) = space(2, 16, policy);
+    // The fault meets a claim of the page, not of a huge page.
+    memory.set_huge_mode(HugeMode::Never);
     SoftCpu::run(&space, 0, |cpu| {
         space.mmap(AT, 1024 * PAGE, RW, ANON).unwrap();
         cpu.store(AT, 7).unwrap();

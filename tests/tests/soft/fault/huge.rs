@@ -1,10 +1,13 @@
 //! Huge pages of private anonymous memory: what faults map, exactly counted, and what every operation leaves when it
 //! meets one.
 
-use faultless_mm::{AddressSpace, Counter, HugeMode, Policy, advice, flags, remap_flags};
+use faultless_mm::{
+    AddressSpace, Counter, Errno, HugeMode, Policy, Taken, advice, flags, remap_flags, userfault,
+};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 use faultless_tests::counting::{counted, faults};
 use faultless_tests::each_policy;
+use faultless_tests::userfault::{Handled, PROTECTED, fault};
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
@@ -326,5 +329,69 @@ fn an_operation_on_whole_huge_pages_splits_none() {
         assert_eq!(counts.get(Counter::ThpSplit), 0);
         assert_eq!(counts.get(Counter::Copies), 0);
         assert_eq!(huge_bytes(space), 3 * HUGE);
+    });
+}
+
+#[test]
+fn a_split_huge_zero_page_stays_populated() {
+    with_huge(1, |cpu, space, memory, _| {
+        cpu.load(AT).unwrap();
+        let (counts, ()) = counted(memory, || {
+            space.madvise(AT, PAGE, advice::DONTNEED).unwrap();
+        });
+        assert_eq!(counts.get(Counter::ThpSplit), 1);
+        let (counts, ()) = counted(memory, || {
+            (1..512).for_each(|page| assert_eq!(cpu.load(AT + page * PAGE), Ok(0)));
+        });
+        assert_eq!(counts.get(Counter::Faults), 0);
+        fill(cpu, AT);
+        check(cpu, AT);
+    });
+}
+
+#[test]
+fn a_page_of_the_huge_zero_page_is_pinned() {
+    with_huge(1, |cpu, space, _, _| {
+        for how in [Taken::ToRead, Taken::ToReadForLong, Taken::ToWrite] {
+            cpu.load(AT).unwrap();
+            drop(space.pin(AT + 5 * PAGE, how).unwrap());
+            space.madvise(AT, HUGE, advice::DONTNEED).unwrap();
+        }
+    });
+}
+
+/// What was read before it is write-protected is there: stores to it are reported, as those to small zero pages.
+#[test]
+fn stores_to_the_huge_zero_page_are_reported() {
+    with_huge(1, |cpu, space, memory, _| {
+        cpu.load(AT).unwrap();
+        let handled = Handled::new(memory, space, 0);
+        let modes = userfault::WRITE_PROTECT;
+        assert_eq!(handled.register(AT, HUGE, modes), Ok(()));
+        assert_eq!(handled.protect(AT, HUGE, true), Ok(()));
+        let let_write = |to: &Handled<'_>, message| {
+            let at = fault(message, PROTECTED);
+            assert_eq!(to.protect(at, PAGE, false), Ok(()));
+        };
+        handled.beside(let_write, || fill(cpu, AT));
+        assert_eq!(handled.take_messages(), 512);
+        check(cpu, AT);
+        space.close_userfault(&handled.to);
+    });
+}
+
+/// A missing page is reported, and one of the huge zero page is not missing.
+#[test]
+fn a_page_of_the_huge_zero_page_is_not_missing() {
+    with_huge(1, |cpu, space, memory, _| {
+        cpu.load(AT).unwrap();
+        let handled = Handled::new(memory, space, userfault::SIGBUS);
+        assert_eq!(handled.register(AT, HUGE, userfault::MISSING), Ok(()));
+        let there = handled.copy(AT + 7 * PAGE, 7, false);
+        assert_eq!(there.error, Some(Errno::EEXIST));
+        assert_eq!(cpu.load(AT + 7 * PAGE), Ok(0));
+        fill(cpu, AT);
+        check(cpu, AT);
+        space.close_userfault(&handled.to);
     });
 }

@@ -1,7 +1,7 @@
 //! What a guest's faults do, counted.
 
-use faultless_mm::{Access, Counter, Errno, Outcome, advice};
-use faultless_soft::Exit;
+use faultless_mm::{Access, Counter, Errno, HugeMode, Outcome, advice};
+use faultless_soft::{Exit, SoftSpace};
 use faultless_tdp::{GuestOutcome, Options, Slot, SlotFlags};
 use faultless_tests::counting::counted;
 use faultless_tests::guest::{BASE, OneSlot};
@@ -332,6 +332,50 @@ fn no_slot_lies_where_the_tables_do_not_reach() {
             let set = |at| test.guest.set_slot(1, &slot(at));
             assert_eq!(set(1 << 48), Err(Errno::EINVAL));
             assert_eq!(set((1 << 48) - PAGE), Ok(()));
+        });
+    });
+}
+
+/// A guest shows the pages of its host's huge page, and of the huge zero page, and splits neither.
+#[test]
+fn a_guest_of_huge_pages() {
+    const PAGES: u64 = 2048;
+    both(PAGES, |test| {
+        let memory = test.space.memory();
+        memory.set_huge_mode(HugeMode::Always);
+        let huge = test.host.next_multiple_of(2 << 20);
+        let guest = BASE + huge - test.host;
+        test.run(0, |cpu, vcpu| {
+            let (counts, ()) = counted(memory, || {
+                for page in 0..1024 {
+                    assert_eq!(vcpu.load(guest + page * PAGE), Ok(0));
+                }
+                for page in 0..512 {
+                    vcpu.store(guest + page * PAGE, page + 1).unwrap();
+                }
+            });
+            assert_eq!(counts.get(Counter::ThpSplit), 0);
+            assert_eq!(counts.get(Counter::ThpZeroPageMaps), 2);
+            assert_eq!(counts.get(Counter::ThpFaultAlloc), 1);
+            for page in 0..512 {
+                assert_eq!(cpu.load(huge + page * PAGE), Ok(page + 1));
+            }
+            test.guest.verify().unwrap();
+            // Behind the split of one, and of the other, it shows the same.
+            for at in [huge, huge + (2 << 20)] {
+                test.space.madvise(at, PAGE, advice::COLD).unwrap();
+            }
+            test.guest.verify().unwrap();
+            vcpu.store(guest + (2 << 20), 7).unwrap();
+            assert_eq!(cpu.load(huge + (2 << 20)), Ok(7));
+            assert_eq!(vcpu.load(guest + 5 * PAGE), Ok(6));
+            test.space.madvise(huge, 2 << 20, advice::DONTNEED).unwrap();
+            assert_eq!(vcpu.load(guest + 5 * PAGE), Ok(0));
+            let space: &SoftSpace = &test.space;
+            let child = space.fork().unwrap();
+            vcpu.store(guest + 6 * PAGE, 1).unwrap();
+            assert_eq!(child.verify().unwrap().pages, 1);
+            child.destroy();
         });
     });
 }

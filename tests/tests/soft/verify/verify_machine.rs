@@ -2,7 +2,7 @@
 //! counts.
 
 use faultless_frames::{Accounts, Flags, FrameSource, Use};
-use faultless_mm::{Census, Machine, Policy, Violation, advice, flags};
+use faultless_mm::{Census, HugeMode, Machine, Policy, Violation, advice, flags};
 use faultless_paging::Frame;
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 use faultless_tests::machine;
@@ -26,6 +26,8 @@ fn look(
 /// A parent with 900 pages, 899 of which it shares with its child.
 fn family(policy: Policy) -> (&'static SoftMemory, SoftSpace, SoftSpace) {
     let memory = machine(2, 64);
+    // A huge page would have pages that were not stored to.
+    memory.set_huge_mode(HugeMode::Never);
     let parent = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
     let child = SoftCpu::run(&parent, 0, |cpu| {
         let space = cpu.space();

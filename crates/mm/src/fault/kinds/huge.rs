@@ -134,7 +134,7 @@ impl<M: Machine> AddressSpace<M> {
             self.validate_span(at, page)?;
             prepared.huge_page_used();
             let leaf = format.leaf_of(first, true, at.vma.protection(), true);
-            if at.value != 0 {
+            if at.value != 0 && !mutant(Mutant::HugeZeroNotFlushed) {
                 let mut gather = Gather::new();
                 self.tables().gather_huge(at.value, page.0, &mut gather);
                 self.tables().flush(&mut gather);

@@ -1,5 +1,5 @@
 //! Random operations of all kinds on the same few pages, by several threads, with files, forks, migration, swap,
-//! truncation, failing allocations and changing policies.
+//! truncation, failing allocations and changing policies. In half of the executions mappings get huge pages, of four pages.
 //!
 //! Nothing panics or hangs, and no invariant is broken (`World::finish`). After the last unmap no page and no
 //! table is left.
@@ -142,7 +142,30 @@ fn any(
     let more = other % 8 * PAGE + PAGE;
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
     // Errors are effects of the other threads.
-    let _ = match rng.gen_range(0..36) {
+    let _ = match rng.gen_range(0..38) {
+        36 => {
+            let what = if one {
+                advice::NOHUGEPAGE
+            } else {
+                advice::HUGEPAGE
+            };
+            space.madvise(at, length, what)
+        }
+        // A whole huge page, and what is beside it.
+        37 => {
+            let (at, length) = (at & !(4 * PAGE - 1), length.next_multiple_of(4 * PAGE));
+            match rng.gen_range(0..6) {
+                0 => space.munmap(at, length),
+                1 => space.mmap(at, length, RW, FIXED).map(drop),
+                2 => space.mprotect(at, length, if one { RW } else { PROT_READ }),
+                3 => space.madvise(at, length, advice::DONTNEED),
+                4 => space.madvise(at, length, advice::COLD),
+                _ => {
+                    let to = to & !(4 * PAGE - 1);
+                    space.mremap(at, length, length, move_to, to).map(drop)
+                }
+            }
+        }
         32..=35 => {
             let pages = Pages::new(page, (page + pages).min(first + PAGES));
             handle(cpu, to_handler, pages, other);
@@ -252,7 +275,8 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     const THREADS: u32 = 3;
     const STEPS: usize = 6;
     // Enough frames for a child of each thread.
-    let world = World::with_frames(200, THREADS, 0, policy);
+    let world = World::with_frames(240, THREADS, 0, policy);
+    world.perhaps_huge();
     if first != 0 {
         world.space().shard();
     }
