@@ -494,6 +494,10 @@ impl FrameSource for Model {
         Ok(first)
     }
 
+    fn descriptors_of_huge(&self, first: Frame) -> &[Descriptor] {
+        &self.descriptors[index(first)..index(first) + ENTRIES]
+    }
+
     fn huge_zero_frame(&self) -> Option<Frame> {
         self.pool.lock().unwrap().huge_zero
     }
