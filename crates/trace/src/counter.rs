@@ -110,6 +110,8 @@ counters! {
     ThpFaultFallback = "thp_fault_fallback",
     /// Read faults that mapped the shared huge zero page. Linux counts how often that page is made.
     ThpZeroPageMaps = "thp_zero_page_maps",
+    /// Tables of small pages that were replaced by huge pages.
+    ThpCollapse = "thp_collapse_alloc",
     /// Entries of huge pages that were replaced by tables.
     ThpSplit = "thp_split_pmd",
     /// Mappings made by `mmap`, `brk` and stack growth.

@@ -10,6 +10,7 @@
 //! *Writes*: entries, frames' descriptors, and lines of this CPU.
 
 pub(crate) mod age;
+pub(crate) mod collapse;
 pub(crate) mod discard;
 pub(crate) mod free;
 pub(crate) mod freeze;

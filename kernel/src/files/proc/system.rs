@@ -202,6 +202,7 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("thp_fault_alloc", Counter::ThpFaultAlloc),
         ("thp_fault_fallback", Counter::ThpFaultFallback),
         ("thp_zero_page_maps", Counter::ThpZeroPageMaps),
+        ("thp_collapse_alloc", Counter::ThpCollapse),
         ("thp_split_pmd", Counter::ThpSplit),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (

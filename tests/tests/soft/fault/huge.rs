@@ -395,3 +395,120 @@ fn a_page_of_the_huge_zero_page_is_not_missing() {
         space.close_userfault(&handled.to);
     });
 }
+
+/// Maps one span in small pages, of which `count` are written.
+fn with_small(count: u64, work: impl Fn(&SoftCpu, &SoftSpace, &'static SoftMemory)) {
+    with_huge(1, |cpu, space, memory, _| {
+        memory.set_huge_mode(HugeMode::Never);
+        (0..count).for_each(|page| cpu.store(AT + page * PAGE, page + 1).unwrap());
+        assert_eq!(huge_bytes(space), 0);
+        work(cpu, space, memory);
+    });
+}
+
+#[test]
+fn small_pages_collapse() {
+    for count in [1, 100, 512] {
+        with_small(count, |cpu, space, memory| {
+            // Holes, zero pages, and pages that were not written.
+            if count < 512 {
+                (500..512).for_each(|page| assert_eq!(cpu.load(AT + page * PAGE), Ok(0)));
+            }
+            let allocator = memory.machine().allocator();
+            let before = allocator.census().available();
+            let (counts, ()) = counted(memory, || {
+                assert_eq!(space.madvise(AT, HUGE, advice::COLLAPSE), Ok(()));
+            });
+            assert_eq!(counts.get(Counter::ThpCollapse), 1);
+            memory.expedite();
+            // The old table waits for readers; the new one is kept for a split.
+            let taken = before as i64 - allocator.census().available() as i64;
+            assert!(
+                (taken - (512 - count as i64)).abs() <= 1,
+                "{count}: {taken}"
+            );
+            assert_eq!(huge_bytes(space), HUGE);
+            space.verify().unwrap();
+            let (counts, ()) = counted(memory, || {
+                for page in 0..512 {
+                    let value = if page < count { page + 1 } else { 0 };
+                    assert_eq!(cpu.load(AT + page * PAGE), Ok(value), "{page}");
+                }
+                fill(cpu, AT);
+            });
+            assert_eq!(counts.get(Counter::Faults), 0);
+            check(cpu, AT);
+            // Again: there is one already.
+            assert_eq!(space.madvise(AT, HUGE, advice::COLLAPSE), Ok(()));
+            space.madvise(AT + PAGE, PAGE, advice::DONTNEED).unwrap();
+            assert_eq!(huge_bytes(space), 0);
+            assert_eq!(space.madvise(AT, HUGE, advice::COLLAPSE), Ok(()));
+            assert_eq!(huge_bytes(space), HUGE);
+            check_but(cpu, 1..2);
+            assert_eq!(cpu.load(AT + PAGE), Ok(0));
+        });
+    }
+}
+
+#[test]
+fn shared_pages_collapse_into_copies() {
+    with_small(512, |cpu, space, _| {
+        let child = space.fork().unwrap();
+        assert_eq!(space.madvise(AT, HUGE, advice::COLLAPSE), Ok(()));
+        AddressSpace::verify_together(&[space, &child]).unwrap();
+        cpu.store(AT, 1000).unwrap();
+        in_child(&child, |cpu| check(cpu, AT));
+        child.destroy();
+        check_but(cpu, 0..1);
+    });
+}
+
+#[test]
+fn what_cannot_be_in_a_huge_page_does_not_collapse() {
+    with_small(512, |cpu, space, memory| {
+        let collapse = || space.madvise(AT, HUGE, advice::COLLAPSE);
+        let pinned = space.pin(AT + 3 * PAGE, Taken::ToWrite).ok().unwrap();
+        assert_eq!(collapse(), Err(Errno::EINVAL));
+        drop(pinned);
+        space
+            .madvise(AT + 5 * PAGE, PAGE, advice::GUARD_INSTALL)
+            .unwrap();
+        assert_eq!(collapse(), Err(Errno::EINVAL));
+        space
+            .madvise(AT + 5 * PAGE, PAGE, advice::GUARD_REMOVE)
+            .unwrap();
+        space.madvise(AT, HUGE, advice::NOHUGEPAGE).unwrap();
+        assert_eq!(collapse(), Err(Errno::EINVAL));
+        space.madvise(AT, HUGE, advice::HUGEPAGE).unwrap();
+        space.set_huge_off(true);
+        assert_eq!(collapse(), Err(Errno::EINVAL));
+        space.set_huge_off(false);
+        space.mprotect(AT, PAGE, 1).unwrap();
+        assert_eq!(collapse(), Err(Errno::EINVAL), "two mappings");
+        space.mprotect(AT, PAGE, RW).unwrap();
+        let part = space.madvise(AT, PAGE, advice::COLLAPSE);
+        assert_eq!(part, Ok(()), "no span is asked for");
+        let across = space.madvise(AT + PAGE, HUGE - 2 * PAGE, advice::COLLAPSE);
+        assert_eq!(across, Err(Errno::EINVAL), "as on Linux");
+        check_but(cpu, 5..6);
+        let allocator = memory.machine().allocator();
+        let mut taken = Vec::new();
+        while let Ok(block) = allocator.allocate_block(9) {
+            taken.push(block);
+        }
+        assert_eq!(collapse(), Err(Errno::ENOMEM));
+        for block in taken {
+            allocator.free_block(block, 9);
+        }
+        assert_eq!(collapse(), Ok(()));
+        check_but(cpu, 5..6);
+        space.munmap(AT, HUGE).unwrap();
+        assert_eq!(collapse(), Err(Errno::ENOMEM));
+        assert_eq!(
+            space.mmap(AT, HUGE, RW, ANON | flags::FIXED),
+            Ok(AT),
+            "mapped again"
+        );
+        assert_eq!(collapse(), Err(Errno::EINVAL), "nothing there");
+    });
+}

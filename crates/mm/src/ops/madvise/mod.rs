@@ -7,10 +7,11 @@
 //! changes no mapping, and faults continue beside it. `MADV_DONTNEED` ([`crate::ops::madvise::dont_need`]),
 //! `MADV_FREE` ([`crate::reclaim::lazyfree`]) and guards ([`crate::fault::kinds::guard`]) work on entries;
 //! `MADV_POPULATE_*` are ordinary faults. `MADV_PAGEOUT` and `MADV_WILLNEED` swap pages out
-//! and back, and `MADV_COLD` makes them count as unused. Advice about huge pages and merging of equal pages is
-//! accepted as on Linux, and has no effect yet.
+//! and back, and `MADV_COLD` makes them count as unused. `MADV_COLLAPSE` makes huge pages
+//! ([`crate::ops::madvise::collapse`]). Advice about merging of equal pages is accepted as on Linux, and has no effect yet.
 
 mod cold;
+mod collapse;
 mod dont_need;
 mod flags;
 mod page_out;
@@ -122,8 +123,7 @@ pub(crate) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
         advice::FREE | advice::WIPEONFORK if !is_anonymous => Err(Errno::EINVAL),
         // A droppable mapping is neither for a child nor for a core dump.
         advice::KEEPONFORK | advice::DODUMP if attributes.flags.droppable => Err(Errno::EINVAL),
-        // As on hardware without huge pages.
-        advice::COLLAPSE => Err(Errno::EINVAL),
+        advice::COLLAPSE if !collapse::may_collapse(attributes) => Err(Errno::EINVAL),
         _ => Ok(()),
     }
 }
@@ -191,8 +191,8 @@ impl<M: Machine> AddressSpace<M> {
                 cold::cool(self, part);
                 Ok(())
             }),
-            // Not allowed anywhere.
-            advice::COLLAPSE => self.over_mapped(pages, what, |_| Ok(())),
+            advice::COLLAPSE if self.huge_is_off() => Err(Errno::EINVAL),
+            advice::COLLAPSE => self.collapse(pages),
             _ => self.change_flags(pages, what),
         }
     }

@@ -1,0 +1,183 @@
+//! Collapse: the small pages of a span become one huge page.
+//!
+//! The table of the span is claimed like an entry, and hidden from hardware while none of its entries is claimed, as for a
+//! move ([`faultless_paging::relink`]). After one flush nothing reaches the pages: they are copied into a fresh block, and
+//! the huge page's entry takes the table's place. The old table is retired, because walks may still be in it.
+//!
+//! * The caller holds the range, so that no writer, no fork and no move is at work on the span. A fault on the span finds
+//!   the claim, and tries again. Faults elsewhere go on.
+//! * A fault that has found the table before validates the table's link after its claim (rule R1). Either it sees this claim
+//!   and withdraws, or the look for claims here sees its claim, and nothing is hidden.
+//! * Pages that are shared are copied, too, as a write to them would. A page that is pinned, swapped out or hidden, a guard
+//!   and a page of which stores are reported keep the span as it is.
+//!
+//! *Writes*: the entry and the entries of its table; the new frames and their descriptors; the old ones.
+//!
+//! *Models*: loom `table/collapse.rs`.
+
+use faultless_frames::Flags;
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Pte, Table, Value, Walk,
+};
+use faultless_trace::Counter;
+
+use crate::base::frame_list::FrameList;
+use crate::base::machine::Machine;
+use crate::table::Tables;
+use crate::table::huge::{HUGE_LEVEL, frames_of};
+use crate::table::huge_share::begin_huge;
+use crate::table::rss::{RssDelta, RssKind};
+use crate::table::txn::PteTxn;
+
+/// How a try ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collapsed {
+    /// There is a huge page now, or was before.
+    Done,
+    /// Another operation is at work in the table: try again.
+    Busy,
+    /// A page of the span cannot be in a huge page, or there is no table.
+    Unfit,
+}
+
+/// What a collapse puts in the place of small pages.
+pub(crate) struct NewHuge {
+    /// The first frame of the block, with undefined content.
+    pub(crate) first: Frame,
+    /// The table for a later split.
+    pub(crate) table: Frame,
+    /// The entry.
+    pub(crate) leaf: Value,
+    /// The number of the space.
+    pub(crate) owner: u64,
+}
+
+impl<M: Machine> Tables<M> {
+    /// Makes the pages of a span one huge page. Only if it is done because of this call, as [`Collapsed::Done`] with `true`,
+    /// does what is `new` belong to it. The caller holds the range.
+    pub(crate) fn collapse(&self, span: Pages, new: &NewHuge) -> (Collapsed, bool) {
+        let (machine, format) = (self.machine(), Self::FORMAT);
+        let txn = PteTxn::begin(machine);
+        let section = self.memory.enter();
+        let walked = self.descend_to(Page(span.start), HUGE_LEVEL, &section);
+        let Walk::Leaf { entry, value, .. } = walked else {
+            let is_busy = matches!(walked, Walk::Busy);
+            return (
+                if is_busy {
+                    Collapsed::Busy
+                } else {
+                    Collapsed::Unfit
+                },
+                false,
+            );
+        };
+        if format.is_claimed(value) {
+            return (Collapsed::Busy, false);
+        }
+        if format.is_huge(value) {
+            return (Collapsed::Done, false);
+        }
+        if !format.is_table(value) {
+            return (Collapsed::Unfit, false);
+        }
+        let frame = format.frame(value);
+        // SAFETY: found linked inside the section.
+        let table = unsafe { Table::at(machine, frame) };
+        if !table
+            .entries()
+            .iter()
+            .all(|entry| self.may_collapse(entry.load()))
+        {
+            return (Collapsed::Unfit, false);
+        }
+        let Ok(claim) = txn.claim_present(entry, value, || Ok(())) else {
+            return (Collapsed::Busy, false);
+        };
+        let all = table
+            .entries()
+            .iter()
+            .fold(0, |all, entry| all | entry.load());
+        if format.is_claimed(all) {
+            return (Collapsed::Busy, false);
+        }
+        let hidden = claim.hide(machine.cpu());
+        let mut gather = Gather::new();
+        let holders = format.holders(hidden.before());
+        gather.add_table(span.start * PAGE_SIZE, span.len() * PAGE_SIZE, holders);
+        for (entry, page) in table.entries().iter().zip(span.start..) {
+            self.gather(entry.load(), page, &mut gather);
+        }
+        self.flush(&mut gather);
+        // Only claims appear from here on, of faults that withdraw them. Pins are taken under claims.
+        let values = || table.entries().iter().map(|entry| self.settled(entry));
+        if !values().all(|value| self.may_collapse(value)) {
+            // Dropping the claim shows the table again.
+            return (Collapsed::Unfit, false);
+        }
+        let mut gone = RssDelta::default();
+        let mut chain = FrameList::default();
+        for (value, to) in values().zip(frames_of(new.first)) {
+            let page = (value != 0).then(|| self.counted(value));
+            match page.flatten() {
+                Some(_) => machine.copy(format.frame(value), to),
+                None => machine.zero(to),
+            }
+            machine.poll();
+        }
+        begin_huge(
+            machine.frames(),
+            (new.first, new.table),
+            (new.owner, span.start),
+        );
+        for entry in table.entries() {
+            gone.add(
+                self.empty(entry)
+                    .and_then(|value| self.give_up(value, &mut chain)),
+            );
+        }
+        hidden.publish(self.with_tlb_owner(new.leaf));
+        self.memory.retire_table(frame);
+        gone.add(Some(RssKind::Table));
+        let mut came = RssDelta::default();
+        came.add_many(RssKind::Anonymous, ENTRIES as u64);
+        self.rss.came_all(machine.cpu(), &came);
+        self.rss.gone(machine.cpu(), &gone);
+        self.memory.count(Counter::TableFree);
+        self.memory.count(Counter::ThpCollapse);
+        drop(section);
+        drop(txn);
+        chain.free_all(machine);
+        (Collapsed::Done, true)
+    }
+
+    /// Empties an entry that hardware does not use. Returns what it held.
+    fn empty(&self, entry: &Entry) -> Option<Value> {
+        loop {
+            // A late claim is withdrawn; reclaim may clear the accessed bit.
+            let value = self.settled(entry);
+            if value == 0 {
+                return None;
+            }
+            if entry.replace(value, 0).is_ok() {
+                return Some(value);
+            }
+        }
+    }
+
+    /// Whether an entry lets its page be a part of a huge page: it has none, or an anonymous page that nothing pins.
+    fn may_collapse(&self, value: Value) -> bool {
+        match Self::FORMAT.decode(value, 0) {
+            Pte::Empty => true,
+            // Looked at again once it is not.
+            Pte::Claimed => true,
+            Pte::Page(_) => {
+                let is_fit = match self.counted(value) {
+                    Some(page) => page.flags().has(Flags::ANONYMOUS) && page.pins() == 0,
+                    None => !Self::FORMAT.is_device(value),
+                };
+                is_fit && !Self::FORMAT.reports_writes(value)
+            }
+            _ => false,
+        }
+    }
+}
