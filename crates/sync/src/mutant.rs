@@ -79,6 +79,10 @@ pub enum Mutant {
     TableFilledBeforeClaim,
     /// The parts of a huge page that is split say no more than its entry did before the claim.
     PartsAsRead,
+    /// A collapse does not look for claims in the table that it hides.
+    CollapsedBesideClaims,
+    /// A collapse empties the table that it replaces.
+    CollapsedTableEmptied,
     /// The huge zero page is replaced while TLBs may still hold it.
     HugeZeroNotFlushed,
     /// The last leave of a group does not wake the parked waiter.

@@ -4,10 +4,13 @@
 //! move ([`faultless_paging::relink`]). After one flush nothing reaches the pages: they are copied into a fresh block, and
 //! the huge page's entry takes the table's place. The old table is retired, because walks may still be in it.
 //!
-//! * The caller holds the range, so that no writer, no fork and no move is at work on the span. A fault on the span finds
-//!   the claim, and tries again. Faults elsewhere go on.
+//! * The caller has the range alone: no writer, no fork, no move, and no operation that keeps mappings as they are, works on
+//!   the span. Such an operation may change entries without a look at the tables above. A fault on the span finds the claim,
+//!   and tries again. Faults elsewhere go on.
 //! * A fault that has found the table before validates the table's link after its claim (rule R1). Either it sees this claim
 //!   and withdraws, or the look for claims here sees its claim, and nothing is hidden.
+//! * The old table's entries stay as they are. A walk that has found one of them claims it, fails to validate, and comes
+//!   again; where it found nothing, it would take the page for gone.
 //! * Pages that are shared are copied, too, as a write to them would. A page that is pinned, swapped out or hidden, a guard
 //!   and a page of which stores are reported keep the span as it is.
 //!
@@ -16,9 +19,8 @@
 //! *Models*: loom `table/collapse.rs`.
 
 use faultless_frames::Flags;
-use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Pte, Table, Value, Walk,
-};
+use faultless_paging::{ENTRIES, Frame, Gather, PAGE_SIZE, Page, Pages, Pte, Table, Value, Walk};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::frame_list::FrameList;
@@ -54,7 +56,7 @@ pub(crate) struct NewHuge {
 
 impl<M: Machine> Tables<M> {
     /// Makes the pages of a span one huge page. Only if it is done because of this call, as [`Collapsed::Done`] with `true`,
-    /// does what is `new` belong to it. The caller holds the range.
+    /// does what is `new` belong to it. The caller has the range alone.
     pub(crate) fn collapse(&self, span: Pages, new: &NewHuge) -> (Collapsed, bool) {
         let (machine, format) = (self.machine(), Self::FORMAT);
         let txn = PteTxn::begin(machine);
@@ -97,7 +99,7 @@ impl<M: Machine> Tables<M> {
             .entries()
             .iter()
             .fold(0, |all, entry| all | entry.load());
-        if format.is_claimed(all) {
+        if format.is_claimed(all) && !mutant(Mutant::CollapsedBesideClaims) {
             return (Collapsed::Busy, false);
         }
         let hidden = claim.hide(machine.cpu());
@@ -129,11 +131,13 @@ impl<M: Machine> Tables<M> {
             (new.first, new.table),
             (new.owner, span.start),
         );
-        for entry in table.entries() {
-            gone.add(
-                self.empty(entry)
-                    .and_then(|value| self.give_up(value, &mut chain)),
-            );
+        for (entry, value) in table.entries().iter().zip(values()) {
+            if mutant(Mutant::CollapsedTableEmptied) {
+                entry.set(0);
+            }
+            if value != 0 {
+                gone.add(self.give_up(value, &mut chain));
+            }
         }
         hidden.publish(self.with_tlb_owner(new.leaf));
         self.memory.retire_table(frame);
@@ -148,20 +152,6 @@ impl<M: Machine> Tables<M> {
         drop(txn);
         chain.free_all(machine);
         (Collapsed::Done, true)
-    }
-
-    /// Empties an entry that hardware does not use. Returns what it held.
-    fn empty(&self, entry: &Entry) -> Option<Value> {
-        loop {
-            // A late claim is withdrawn; reclaim may clear the accessed bit.
-            let value = self.settled(entry);
-            if value == 0 {
-                return None;
-            }
-            if entry.replace(value, 0).is_ok() {
-                return Some(value);
-            }
-        }
     }
 
     /// Whether an entry lets its page be a part of a huge page: it has none, or an anonymous page that nothing pins.

@@ -19,6 +19,7 @@ mod tree {
     mod writers;
 }
 mod table {
+    mod collapse;
     mod free;
     mod holders;
     mod huge;

@@ -7,12 +7,12 @@
 //! The work is in [`crate::table::collapse`].
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Page, Pages};
+use faultless_paging::Pages;
 use faultless_sync::{Backoff, cond_resched};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::ops::madvise::advice;
+use crate::ops::madvise::{advice, allow};
 use crate::space::AddressSpace;
 use crate::table::collapse::{Collapsed, NewHuge};
 use crate::table::huge::huge_span;
@@ -44,13 +44,7 @@ impl<M: Machine> AddressSpace<M> {
             let span = huge_span(spans.start);
             spans.start = span.end;
             self.bring_back(span);
-            result = result.and(self.over_mapped(span, advice::COLLAPSE, |part| {
-                match part.len() == span.len() {
-                    true => self.collapse_span(part),
-                    // Two mappings share the span.
-                    false => Err(Errno::EINVAL),
-                }
-            }));
+            result = result.and(self.collapse_span(span));
             cond_resched(self.machine());
         }
         result
@@ -68,11 +62,15 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// Collapses a span of one mapping, which does not change meanwhile.
+    /// Collapses a span. No writer, and no other operation that keeps mappings as they are, is at work there meanwhile.
     fn collapse_span(&self, span: Pages) -> Result<(), Errno> {
-        let attributes = self
-            .lookup(Page(span.start).address())
-            .ok_or(Errno::EINVAL)?;
+        let _lock = self.maps.lock_range(span);
+        let attributes = match self.next_part(span.start, span.end) {
+            Some((run, Some(attributes))) if run.pages == span && run.word.is_live() => attributes,
+            // Several mappings share the span, or it was unmapped since.
+            _ => return Err(Errno::EINVAL),
+        };
+        allow(&attributes, advice::COLLAPSE)?;
         let memory = self.memory();
         let first = memory.allocate_huge().or_else(|_| {
             memory.expedite();
