@@ -1,6 +1,6 @@
 //! `KVM_CHECK_EXTENSION`: what is offered, by Linux's numbers. 0 for everything else.
 
-use super::sync_regs;
+use super::{ring, sync_regs};
 use super::uapi::{INITIALLY_SET, MANUAL_PROTECT, MAX_SLOTS, MAX_VCPU_IDS, MAX_VCPUS};
 use crate::arch::percpu;
 
@@ -9,6 +9,8 @@ pub const DISABLE_QUIRKS2: u32 = 213;
 /// `KVM_X86_QUIRK_SLOT_ZAP_ALL`: a slot that goes takes the translations of all others along. Never so here.
 pub const QUIRKS: u64 = 1 << 7;
 pub const EXIT_ON_EMULATION_FAILURE: u32 = 204;
+pub const DIRTY_LOG_RING: u32 = 192;
+pub const DIRTY_LOG_RING_ACQ_REL: u32 = 223;
 
 /// The value of an extension.
 pub fn value(number: u32) -> u64 {
@@ -62,6 +64,8 @@ pub fn value(number: u32) -> u64 {
         // XSAVE2: bytes of KVM_GET_XSAVE2.
         208 => 4096,
         DISABLE_QUIRKS2 => QUIRKS,
+        // Bytes of a ring at most. No bitmap beside it (225): only vCPUs store.
+        DIRTY_LOG_RING | DIRTY_LOG_RING_ACQ_REL => ring::MOST_BYTES,
         MANUAL_DIRTY_LOG_PROTECT2 => MANUAL_PROTECT | INITIALLY_SET,
         _ => 0,
     }

@@ -28,6 +28,7 @@ pub mod msr;
 pub mod parameters;
 pub mod pre_fault;
 pub mod registers;
+pub mod ring;
 pub mod run;
 pub mod state;
 pub mod stats;

@@ -6,6 +6,8 @@
 //!
 //! *Writes*: the vCPU's state, its control block and run area; this CPU's line in `flush`, twice an entry.
 
+use faultless_tdp::DirtyRing;
+
 use super::area::{Area, at};
 use super::exits::{self, Next, mmio};
 use super::state::{Pending, State};
@@ -65,7 +67,7 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
     interrupts::set_priority(state, area.read(at::CR8));
     match core::mem::replace(&mut state.pending, Pending::Nothing) {
         Pending::Nothing => {}
-        Pending::Port(access) => io::complete(access, state, &vm.memory, area)?,
+        Pending::Port(access) => io::complete(access, state, &vm.memory, vcpu)?,
         Pending::Memory(access) => {
             mmio::complete(access, state, area);
         }
@@ -81,6 +83,11 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
 fn turn(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Answer {
     let thread = sched::current();
     loop {
+        // As on Linux, also if a signal has come.
+        if vcpu.ring().is_some_and(DirtyRing::is_nearly_full) {
+            vcpu.area.leave(uapi::exit::DIRTY_RING_FULL, &[]);
+            return Ok(0);
+        }
         if may_not_enter(thread) {
             vcpu.stats.add(Stat::SignalExits);
             vcpu.area.leave(uapi::exit::INTR, &[]);

@@ -79,6 +79,7 @@ pub mod exit {
     pub const FAIL_ENTRY: u32 = 9;
     pub const INTR: u32 = 10;
     pub const INTERNAL_ERROR: u32 = 17;
+    pub const DIRTY_RING_FULL: u32 = 31;
 }
 
 /// States of a vCPU (`KVM_MP_STATE_*`).

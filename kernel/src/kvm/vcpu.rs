@@ -2,9 +2,11 @@
 
 use core::cell::UnsafeCell;
 
+use faultless_tdp::DirtyRing;
 use linux_raw_sys::general as linux;
 
 use super::area::Area;
+use super::ring::Ring;
 use super::state::State;
 use super::stats::{self, Stats};
 use super::uapi::{self, mp_state};
@@ -20,6 +22,8 @@ use crate::shared::Shared;
 pub struct Vcpu {
     pub id: u32,
     pub area: Area,
+    /// If its VM has rings.
+    pub dirty: Option<Ring>,
     pub stats: Stats,
     /// Held by the call that uses the state.
     turn: Turn,
@@ -36,18 +40,27 @@ pub struct Open {
 }
 
 impl Vcpu {
+    /// Makes one with a ring of so many bytes, if that is not 0.
+    ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(id: u32, root: u64) -> Result<Self, Errno> {
+    pub fn new(id: u32, root: u64, ring: u64) -> Result<Self, Errno> {
         let area = Area::new()?;
         fpu::reset(&area);
         Ok(Self {
             id,
             area,
+            dirty: (ring != 0).then(|| Ring::new(ring)).transpose()?,
             stats: Stats::new(),
             turn: Turn::new(),
             state: UnsafeCell::new(State::new(id, root)?),
         })
+    }
+
+    /// Its dirty ring.
+    #[inline]
+    pub fn ring(&self) -> Option<&DirtyRing<'static>> {
+        self.dirty.as_ref().map(Ring::places)
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Result<R, Errno> {

@@ -12,7 +12,7 @@ use super::flush::OwnedFlusher;
 use super::memory::GuestMemory;
 use super::uapi::{self, INITIALLY_SET, MANUAL_PROTECT};
 use super::vcpu::{Open, Vcpu};
-use super::{Handle, device, extensions, stats};
+use super::{Handle, device, extensions, ring, stats};
 use crate::arch::svm;
 use crate::arch::uaccess::{self, Plain};
 use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
@@ -34,6 +34,8 @@ pub struct Vm {
     turn: Turn,
     has_irqchip: AtomicBool,
     mmu_pages: AtomicU64,
+    /// Bytes of each vCPU's ring; 0: stores are logged by slot. Written under the turn.
+    ring_bytes: AtomicU64,
     /// Whether the program is told of instructions that cannot be carried out, at any level.
     tells_failures: AtomicBool,
 }
@@ -62,6 +64,7 @@ pub fn create() -> Answer {
         turn: Turn::new(),
         has_irqchip: AtomicBool::new(false),
         mmu_pages: AtomicU64::new(0),
+        ring_bytes: AtomicU64::new(0),
         tells_failures: AtomicBool::new(false),
     })?;
     describe(Handle::Vm(vm), linux::O_RDWR)
@@ -139,8 +142,7 @@ impl Vm {
                 describe(Handle::Stats(of), linux::O_RDONLY)
             }
             uapi::GET_TSC_KHZ => Ok(device::tsc_khz()),
-            // No rings are offered.
-            uapi::RESET_DIRTY_RINGS => Err(EINVAL),
+            uapi::RESET_DIRTY_RINGS => this.reset_rings(),
             _ => Err(ENOTTY),
         }
     }
@@ -162,7 +164,7 @@ impl Vm {
             }
             vcpus.try_reserve(1).map_err(|_| ENOMEM)?;
         }
-        let vcpu = Shared::new(Vcpu::new(id, this.memory.root())?)?;
+        let vcpu = Shared::new(Vcpu::new(id, this.memory.root(), this.ring_bytes())?)?;
         let open = Open {
             vm: this.clone(),
             vcpu: vcpu.clone(),
@@ -204,8 +206,45 @@ impl Vm {
         self.memory.clear_dirty_log(slot, first, pages, from)
     }
 
+    fn ring_bytes(&self) -> u64 {
+        self.ring_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives each vCPU a ring of so many bytes, from now on.
+    fn use_rings(&self, bytes: u32) -> Answer {
+        let bytes = ring::check(bytes)?;
+        let _turn = self.turn.take()?;
+        if self.ring_bytes() != 0 || !self.vcpus.lock().is_empty() {
+            return Err(EINVAL);
+        }
+        self.memory.use_rings()?;
+        self.ring_bytes.store(bytes, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    /// `KVM_RESET_DIRTY_RINGS`: how many pages are clean now.
+    fn reset_rings(&self) -> Answer {
+        if self.ring_bytes() == 0 {
+            return Err(EINVAL);
+        }
+        // No vCPU comes meanwhile.
+        let _turn = self.turn.take()?;
+        let mut reset = self.memory.begin_reset();
+        let nth = |number| self.vcpus.lock().get(number).cloned();
+        for vcpu in (0..).map_while(nth) {
+            if let Some(ring) = vcpu.ring() {
+                reset.ring(ring);
+            }
+        }
+        Ok(reset.finish())
+    }
+
     /// `KVM_ENABLE_CAP`.
     fn enable(&self, wanted: &EnableCap) -> Answer {
+        if let extensions::DIRTY_LOG_RING | extensions::DIRTY_LOG_RING_ACQ_REL = wanted.number {
+            // As on Linux, whatever the flags are.
+            return self.use_rings(wanted.arguments[0] as u32);
+        }
         if wanted.flags != 0 {
             return Err(EINVAL);
         }

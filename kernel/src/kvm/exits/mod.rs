@@ -73,7 +73,7 @@ pub fn handle(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
     if code == code::PORT {
         vcpu.stats.add(Stat::IoExits);
         state.control().event = 0;
-        return io::exit(state, &vm.memory, &vcpu.area);
+        return io::exit(state, &vm.memory, vcpu);
     }
     if code == code::INTERRUPT {
         events::deliver_again(state);
@@ -111,6 +111,7 @@ fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> 
         access,
         vcpu: vcpu.id,
         error_code: error as u8,
+        ring: vcpu.ring(),
     };
     match vm.memory.fault_of_vcpu(&fault) {
         Fault::Resolved(repair) => {
@@ -144,6 +145,10 @@ fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> 
             Err(EINTR)
         }
         Fault::Refused => Err(EFAULT),
+        Fault::RingFull => {
+            vcpu.area.leave(uapi::exit::DIRTY_RING_FULL, &[]);
+            Ok(Next::Leave)
+        }
     }
 }
 
