@@ -90,5 +90,6 @@ mod guests {
     mod events;
     mod faults;
     mod reclaim;
+    mod rings;
     mod stress;
 }
