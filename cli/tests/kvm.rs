@@ -90,8 +90,13 @@ fn pages_that_userfaultfd_brings() {
 #[test]
 #[ignore = "boots the kernel for minutes: ./x test kvm"]
 fn the_dirty_log_is_right() {
+    // All modes, and rings that fill up.
+    let lines = [
+        "dirty_log_test -i 3 -I 10",
+        "dirty_log_test -M dirty-ring -c 1024 -i 5 -I 10",
+    ];
     for way in ["--cpus 2 --kvm", "--cpus 2 --kvm=tdp_mmu=N"] {
-        all_pass(way, &["dirty_log_test -i 3 -I 10"]);
+        all_pass(way, &lines);
     }
 }
 
