@@ -9,6 +9,7 @@ pub const DISABLE_QUIRKS2: u32 = 213;
 /// `KVM_X86_QUIRK_SLOT_ZAP_ALL`: a slot that goes takes the translations of all others along. Never so here.
 pub const QUIRKS: u64 = 1 << 7;
 pub const EXIT_ON_EMULATION_FAILURE: u32 = 204;
+pub const MAX_VCPU_ID: u32 = 128;
 pub const DIRTY_LOG_RING: u32 = 192;
 pub const DIRTY_LOG_RING_ACQ_REL: u32 = 223;
 
@@ -54,7 +55,7 @@ pub fn value(number: u32) -> u64 {
         // NR_VCPUS, MAX_VCPUS, MAX_VCPU_ID.
         9 => u64::from(percpu::count()),
         66 => u64::from(MAX_VCPUS),
-        128 => u64::from(MAX_VCPU_IDS),
+        MAX_VCPU_ID => u64::from(MAX_VCPU_IDS),
         // NR_MEMSLOTS.
         10 => u64::from(MAX_SLOTS),
         // VM_TYPES: one, number 0.

@@ -17,6 +17,7 @@ use super::vcpu::Vcpu;
 use super::vm::Vm;
 use super::{flush, fpu, interrupts, io, sync_regs};
 use crate::arch::svm::{self, Clean};
+use crate::arch;
 use crate::errno::{Answer, EAGAIN, EINTR, Errno};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
@@ -76,6 +77,7 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
         return Err(EINTR);
     }
     area.write(at::EXIT_REASON, uapi::exit::UNKNOWN);
+    state.has_run = true;
     turn(vm, vcpu, state)
 }
 
@@ -150,9 +152,16 @@ fn enter(vm: &Vm, vcpu: &Vcpu, state: &mut State) {
     if state.save().dr7 & BREAKPOINTS != 0 {
         svm::load_breakpoints(&state.breakpoints);
     }
+    if state.sees_xcr0 {
+        arch::fpu::choose(state.xcr0);
+    }
     // SAFETY: SVM is on; the state was checked by what set it, or is refused by the CPU; the guest reaches memory
     // by its nested tables only. The vCPU's turn is held, and interrupts are off.
     unsafe { svm::enter(state.block(), host, &raw mut state.registers) };
+    if state.sees_xcr0 {
+        // QEMU 7.2 lets a guest change it unseen.
+        state.xcr0 = arch::fpu::choose_all();
+    }
     flush::left();
     state.control().clean = Clean::all().bits();
 }

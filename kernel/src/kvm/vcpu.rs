@@ -97,20 +97,26 @@ impl Open {
             uapi::SET_REGS => registers::set(state, &uaccess::read(at)?),
             uapi::GET_SREGS => uaccess::write(at, &system_registers::get(state))?,
             uapi::SET_SREGS => system_registers::set(state, &uaccess::read(at)?)?,
-            uapi::SET_CPUID2 => state.cpuid = cpuid::read(at)?,
+            uapi::SET_CPUID2 => {
+                let table = cpuid::read(at)?;
+                // A vCPU that has run keeps its features.
+                if state.has_run && !cpuid::are_same(&table, &state.cpuid) {
+                    return Err(EINVAL);
+                }
+                state.cpuid = table;
+            }
             uapi::GET_CPUID2 => return cpuid::write(at, &state.cpuid),
             uapi::GET_MSRS => {
-                let get = |state: &mut State, number, value: &mut u64| {
+                let get = |number, value: &mut u64| {
                     msr::get(state, number)
                         .map(|found| *value = found)
                         .is_some()
                 };
-                return msr::several(state, at, get, true);
+                return msr::several(at, get, true);
             }
             uapi::SET_MSRS => {
-                let set =
-                    |state: &mut State, number, value: &mut u64| msr::set(state, number, *value);
-                return msr::several(state, at, set, false);
+                let set = |number, value: &mut u64| msr::set(state, number, *value);
+                return msr::several(at, set, false);
             }
             uapi::GET_MP_STATE => uaccess::write(at, &state.mp_state)?,
             uapi::SET_MP_STATE => {

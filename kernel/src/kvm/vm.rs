@@ -34,6 +34,8 @@ pub struct Vm {
     turn: Turn,
     has_irqchip: AtomicBool,
     mmu_pages: AtomicU64,
+    /// The end of the numbers of vCPUs; 0: the program can still set it. Written under the turn.
+    ids: AtomicU64,
     /// Bytes of each vCPU's ring; 0: stores are logged by slot. Written under the turn.
     ring_bytes: AtomicU64,
     /// Whether the program is told of instructions that cannot be carried out, at any level.
@@ -64,6 +66,7 @@ pub fn create() -> Answer {
         turn: Turn::new(),
         has_irqchip: AtomicBool::new(false),
         mmu_pages: AtomicU64::new(0),
+        ids: AtomicU64::new(0),
         ring_bytes: AtomicU64::new(0),
         tells_failures: AtomicBool::new(false),
     })?;
@@ -151,8 +154,11 @@ impl Vm {
         if id >= u64::from(uapi::MAX_VCPU_IDS) {
             return Err(EINVAL);
         }
-        let id = id as u32;
         let _turn = this.turn.take()?;
+        if id >= this.limit_ids(uapi::MAX_VCPU_IDS.into()) {
+            return Err(EINVAL);
+        }
+        let id = id as u32;
         let has = |vcpus: &Vec<Shared<Vcpu>>| vcpus.iter().any(|vcpu| vcpu.id == id);
         {
             let mut vcpus = this.vcpus.lock();
@@ -173,6 +179,16 @@ impl Vm {
         // Reserved above, and nothing else adds.
         this.vcpus.lock().push(vcpu);
         Ok(answer)
+    }
+
+    /// The end of the numbers of vCPUs, which is set now if it was not yet. The caller has the turn.
+    fn limit_ids(&self, end: u64) -> u64 {
+        let old = self.ids.load(Ordering::Relaxed);
+        if old == 0 {
+            self.ids.store(end, Ordering::Relaxed);
+            return end;
+        }
+        old
     }
 
     fn create_irqchip(&self) -> Answer {
@@ -262,6 +278,17 @@ impl Vm {
                 Ok(0)
             }
             extensions::DISABLE_QUIRKS2 if wanted.arguments[0] & !extensions::QUIRKS == 0 => Ok(0),
+            extensions::MAX_VCPU_ID => {
+                let end = wanted.arguments[0];
+                if end > u64::from(uapi::MAX_VCPU_IDS) {
+                    return Err(EINVAL);
+                }
+                let _turn = self.turn.take()?;
+                match self.limit_ids(end) == end {
+                    true => Ok(0),
+                    false => Err(EINVAL),
+                }
+            }
             extensions::EXIT_ON_EMULATION_FAILURE => {
                 let on = match wanted.arguments[0] {
                     on @ 0..=1 => on != 0,

@@ -128,6 +128,35 @@ pub fn enable(boot: bool) {
     }
 }
 
+/// The components of the kernel's, and so of guests; 0 without `XSAVE`.
+pub fn components() -> u64 {
+    COMPONENTS.load(Ordering::Relaxed)
+}
+
+/// Makes these components those that instructions of a guest use and see. The CPU has them.
+#[inline]
+pub fn choose(chosen: u64) {
+    if chosen != components() {
+        set_components(chosen);
+    }
+}
+
+/// Makes all components of the kernel's those in use again. Returns those that were.
+#[inline]
+pub fn choose_all() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: As for `xsetbv`; nothing is written.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags));
+    }
+    let chosen = u64::from(low) | u64::from(high) << 32;
+    if chosen != components() {
+        set_components(components());
+    }
+    chosen
+}
+
 fn set_components(components: u64) {
     // SAFETY: The CPU offers each of them, and CR4.OSXSAVE is set.
     unsafe {

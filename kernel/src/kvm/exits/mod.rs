@@ -25,6 +25,7 @@ pub enum Next {
 }
 
 mod code {
+    pub const WRITE_CR4: u64 = 0x14;
     pub const DEBUG_REGISTER: u64 = 0x20;
     pub const LAST_DEBUG_REGISTER: u64 = 0x3f;
     pub const EXCEPTION: u64 = 0x40;
@@ -170,6 +171,8 @@ fn other(code: u64, vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Err
             }
         }
         code::NMI | code::INIT => {}
+        // The instruction is carried out when the guest is entered again.
+        code::WRITE_CR4 => state.show_xcr0(),
         code::INTERRUPT_WINDOW => interrupts::close_window(state),
         code::CPUID => cpuid::emulate(state),
         code::MESSAGE => msr::exit(state),
