@@ -10,6 +10,7 @@ pub const DISABLE_QUIRKS2: u32 = 213;
 pub const QUIRKS: u64 = 1 << 7;
 pub const EXIT_ON_EMULATION_FAILURE: u32 = 204;
 pub const MAX_VCPU_ID: u32 = 128;
+pub const MSR_PLATFORM_INFO: u32 = 159;
 pub const DIRTY_LOG_RING: u32 = 192;
 pub const DIRTY_LOG_RING_ACQ_REL: u32 = 223;
 
@@ -17,8 +18,9 @@ pub const DIRTY_LOG_RING_ACQ_REL: u32 = 223;
 pub fn value(number: u32) -> u64 {
     match number {
         // USER_MEMORY, SET_TSS_ADDR, EXT_CPUID, NOP_IO_DELAY, MP_STATE, SYNC_MMU, DESTROY_MEMORY_REGION_WORKS,
-        // JOIN_MEMORY_REGIONS_WORKS, SET_IDENTITY_MAP_ADDR, INTERNAL_ERROR_DATA, VCPU_EVENTS, DEBUGREGS, ENABLE_CAP, XSAVE,
-        // GET_TSC_KHZ, READONLY_MEM, EXT_EMUL_CPUID, ENABLE_CAP_VM, CHECK_EXTENSION_VM, IMMEDIATE_EXIT,
+        // JOIN_MEMORY_REGIONS_WORKS, SET_IDENTITY_MAP_ADDR, SET_BOOT_CPU_ID,
+        // INTERNAL_ERROR_DATA, VCPU_EVENTS, DEBUGREGS, ENABLE_CAP, XSAVE,
+        // GET_TSC_KHZ, READONLY_MEM, EXT_EMUL_CPUID, ENABLE_CAP_VM, CHECK_EXTENSION_VM, VCPU_ATTRIBUTES, IMMEDIATE_EXIT,
         // GET_MSR_FEATURES, BINARY_STATS_FD, EXIT_ON_EMULATION_FAILURE, USER_MEMORY2,
         // PRE_FAULT_MEMORY.
         3
@@ -29,6 +31,7 @@ pub fn value(number: u32) -> u64 {
         | 16
         | 21
         | 30
+        | 34
         | 37
         | 40
         | 41
@@ -40,8 +43,10 @@ pub fn value(number: u32) -> u64 {
         | 95
         | 98
         | 105
+        | 127
         | 136
         | 153
+        | MSR_PLATFORM_INFO
         | 203
         | EXIT_ON_EMULATION_FAILURE
         | 231

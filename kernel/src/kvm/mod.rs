@@ -14,6 +14,7 @@
 //! Reading order: `device`, `vm`, `vcpu`, `run`, `exits`; then `flush`, `memory`.
 
 pub mod area;
+pub mod attributes;
 pub mod cpuid;
 pub mod device;
 pub mod events;

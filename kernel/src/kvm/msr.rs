@@ -5,6 +5,7 @@
 use super::cpuid;
 use super::state::{EFER_LMA, EFER_LME, State, exception, register};
 use super::system_registers::set_apic_base;
+use super::vm::Vm;
 use crate::arch::svm::{Clean, SVME};
 use crate::arch::{fpu, time, uaccess};
 use crate::errno::{Answer, E2BIG, Errno};
@@ -13,6 +14,7 @@ const TSC: u32 = 0x10;
 const APIC_BASE: u32 = 0x1b;
 const TSC_ADJUST: u32 = 0x3b;
 const MICROCODE: u32 = 0x8b;
+const PLATFORM: u32 = 0xce;
 const MTRR_CAPABILITY: u32 = 0xfe;
 const MISC_ENABLE: u32 = 0x1a0;
 const PAT: u32 = 0x277;
@@ -102,6 +104,7 @@ pub fn get(state: &mut State, number: u32) -> Option<u64> {
         MISC_ENABLE => state.messages.misc_enable,
         TSC_AUX => state.messages.tsc_aux,
         HARDWARE_CONFIGURATION => state.messages.hwcr,
+        PLATFORM => state.messages.platform,
         DECODER_CONFIGURATION => state.messages.decoder,
         MICROCODE => MICROCODE_VERSION,
         SYSTEM_CONFIGURATION => 0,
@@ -143,6 +146,7 @@ pub fn set(state: &mut State, number: u32, value: u64) -> bool {
         MTRR_DEFAULT => state.messages.mtrr_default = value,
         MISC_ENABLE => state.messages.misc_enable = value,
         TSC_AUX => state.messages.tsc_aux = value,
+        PLATFORM => state.messages.platform = value,
         HARDWARE_CONFIGURATION => {
             // Bits that are ignored, as on Linux, and those that are kept.
             const IGNORED: u64 = 1 << 3 | 1 << 6 | 1 << 8;
@@ -170,6 +174,7 @@ fn set_by_guest(state: &mut State, number: u32, value: u64) -> bool {
     let change = match number {
         TSC => value.wrapping_sub(get(state, TSC).unwrap_or_default()),
         TSC_ADJUST => value.wrapping_sub(state.messages.tsc_adjust),
+        PLATFORM => return false,
         _ => return set(state, number, value),
     };
     let adjust = &mut state.messages.tsc_adjust;
@@ -194,10 +199,11 @@ fn set_efer(state: &mut State, value: u64) -> bool {
 }
 
 /// A guest's `rdmsr` or `wrmsr`.
-pub fn exit(state: &mut State) {
+pub fn exit(vm: &Vm, state: &mut State) {
     let number = state.register(register::RCX) as u32;
     let done = match state.control().exit_info_1 & 1 {
         0 => match get(state, number) {
+            Some(_) if number == PLATFORM && !vm.shows_platform() => false,
             Some(value) => {
                 state.set_register(register::RAX, value & 0xffff_ffff);
                 state.set_register(register::RDX, value >> 32);

@@ -61,6 +61,7 @@ pub struct Messages {
     pub hwcr: u64,
     pub decoder: u64,
     pub tsc_adjust: u64,
+    pub platform: u64,
 }
 
 /// The state.
@@ -96,11 +97,11 @@ pub struct State {
 unsafe impl Send for State {}
 
 impl State {
-    /// A vCPU after reset.
+    /// A vCPU after reset, perhaps the one that boots.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(id: u32, root: u64) -> Result<Self, Errno> {
+    pub fn new(boots: bool, root: u64) -> Result<Self, Errno> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let physical = machine::allocate_zeroed(Purpose::Guest).map_err(|_| ENOMEM)?;
         let block = NonNull::new(paging::physical_to_virtual(physical).cast()).ok_or(ENOMEM)?;
@@ -113,7 +114,7 @@ impl State {
             cpuid: Vec::new(),
             pending: Pending::Nothing,
             mp_state: mp_state::RUNNABLE,
-            apic_base: 0xfee0_0800 | if id == 0 { 0x100 } else { 0 },
+            apic_base: 0xfee0_0800 | if boots { 0x100 } else { 0 },
             cr0_caching: 0,
             xcr0: 1,
             sees_xcr0: false,

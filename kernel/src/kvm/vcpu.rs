@@ -11,7 +11,7 @@ use super::state::State;
 use super::stats::{self, Stats};
 use super::uapi::{self, mp_state};
 use super::vm::Vm;
-use super::{Handle, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm};
+use super::{Handle, attributes, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm};
 use crate::arch::svm::Clean;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, EIO, ENXIO, Errno};
@@ -40,11 +40,11 @@ pub struct Open {
 }
 
 impl Vcpu {
-    /// Makes one with a ring of so many bytes, if that is not 0.
+    /// Makes one, perhaps the one that boots, with a ring of so many bytes, if that is not 0.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(id: u32, root: u64, ring: u64) -> Result<Self, Errno> {
+    pub fn new(id: u32, boots: bool, root: u64, ring: u64) -> Result<Self, Errno> {
         let area = Area::new()?;
         fpu::reset(&area);
         Ok(Self {
@@ -53,7 +53,7 @@ impl Vcpu {
             dirty: (ring != 0).then(|| Ring::new(ring)).transpose()?,
             stats: Stats::new(),
             turn: Turn::new(),
-            state: UnsafeCell::new(State::new(id, root)?),
+            state: UnsafeCell::new(State::new(boots, root)?),
         })
     }
 
@@ -174,6 +174,9 @@ impl Open {
             uapi::GET_XCRS => return fpu::get_xcrs(state, at),
             uapi::SET_XCRS => return fpu::set_xcrs(state, at),
             uapi::PRE_FAULT_MEMORY => return pre_fault::run(&self.vm, at),
+            uapi::SET_DEVICE_ATTR | uapi::GET_DEVICE_ATTR | uapi::HAS_DEVICE_ATTR => {
+                return attributes::ioctl(state, request, at);
+            }
             uapi::GET_STATS_FD => {
                 let open = Self {
                     vm: self.vm.clone(),

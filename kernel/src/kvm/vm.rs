@@ -15,7 +15,7 @@ use super::vcpu::{Open, Vcpu};
 use super::{Handle, device, extensions, ring, stats};
 use crate::arch::svm;
 use crate::arch::uaccess::{self, Plain};
-use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
+use crate::errno::{Answer, EBUSY, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
 use crate::files::description::{Description, Object};
 use crate::files::descriptors;
 use crate::files::turn::Turn;
@@ -36,6 +36,10 @@ pub struct Vm {
     mmu_pages: AtomicU64,
     /// The end of the numbers of vCPUs; 0: the program can still set it. Written under the turn.
     ids: AtomicU64,
+    /// The number of the vCPU that boots. Written under the turn.
+    boots: AtomicU64,
+    /// Whether guests can read what the platform is.
+    shows_platform: AtomicBool,
     /// Bytes of each vCPU's ring; 0: stores are logged by slot. Written under the turn.
     ring_bytes: AtomicU64,
     /// Whether the program is told of instructions that cannot be carried out, at any level.
@@ -67,6 +71,8 @@ pub fn create() -> Answer {
         has_irqchip: AtomicBool::new(false),
         mmu_pages: AtomicU64::new(0),
         ids: AtomicU64::new(0),
+        boots: AtomicU64::new(0),
+        shows_platform: AtomicBool::new(true),
         ring_bytes: AtomicU64::new(0),
         tells_failures: AtomicBool::new(false),
     })?;
@@ -101,6 +107,10 @@ impl Vm {
         self.tells_failures.load(Ordering::Relaxed)
     }
 
+    pub fn shows_platform(&self) -> bool {
+        self.shows_platform.load(Ordering::Relaxed)
+    }
+
     pub fn has_irqchip(&self) -> bool {
         self.has_irqchip.load(Ordering::Relaxed)
     }
@@ -130,6 +140,7 @@ impl Vm {
             uapi::CLEAR_DIRTY_LOG => this.clear_dirty_log(uaccess::read(at)?),
             uapi::ENABLE_CAP => this.enable(&uaccess::read(at)?),
             uapi::CREATE_IRQCHIP => this.create_irqchip(),
+            uapi::SET_BOOT_CPU_ID => this.set_boot(at),
             uapi::SET_NR_MMU_PAGES => {
                 const LEAST: u64 = 64;
                 if at < LEAST {
@@ -158,6 +169,7 @@ impl Vm {
         if id >= this.limit_ids(uapi::MAX_VCPU_IDS.into()) {
             return Err(EINVAL);
         }
+        let boots = id == this.boots.load(Ordering::Relaxed);
         let id = id as u32;
         let has = |vcpus: &Vec<Shared<Vcpu>>| vcpus.iter().any(|vcpu| vcpu.id == id);
         {
@@ -170,7 +182,7 @@ impl Vm {
             }
             vcpus.try_reserve(1).map_err(|_| ENOMEM)?;
         }
-        let vcpu = Shared::new(Vcpu::new(id, this.memory.root(), this.ring_bytes())?)?;
+        let vcpu = Shared::new(Vcpu::new(id, boots, this.memory.root(), this.ring_bytes())?)?;
         let open = Open {
             vm: this.clone(),
             vcpu: vcpu.clone(),
@@ -189,6 +201,23 @@ impl Vm {
             return end;
         }
         old
+    }
+
+    /// `KVM_SET_BOOT_CPU_ID`.
+    fn set_boot(&self, id: u64) -> Answer {
+        let _turn = self.turn.take()?;
+        if !self.vcpus.lock().is_empty() {
+            return Err(EBUSY);
+        }
+        let end = match self.ids.load(Ordering::Relaxed) {
+            0 => u64::from(uapi::MAX_VCPU_IDS),
+            end => end,
+        };
+        if id > end {
+            return Err(EINVAL);
+        }
+        self.boots.store(id, Ordering::Relaxed);
+        Ok(0)
     }
 
     fn create_irqchip(&self) -> Answer {
@@ -278,13 +307,19 @@ impl Vm {
                 Ok(0)
             }
             extensions::DISABLE_QUIRKS2 if wanted.arguments[0] & !extensions::QUIRKS == 0 => Ok(0),
+            extensions::MSR_PLATFORM_INFO => {
+                let shows = wanted.arguments[0] != 0;
+                self.shows_platform.store(shows, Ordering::Relaxed);
+                Ok(0)
+            }
             extensions::MAX_VCPU_ID => {
                 let end = wanted.arguments[0];
                 if end > u64::from(uapi::MAX_VCPU_IDS) {
                     return Err(EINVAL);
                 }
                 let _turn = self.turn.take()?;
-                match self.limit_ids(end) == end {
+                let boots = self.boots.load(Ordering::Relaxed);
+                match boots <= end && self.limit_ids(end) == end {
                     true => Ok(0),
                     false => Err(EINVAL),
                 }

@@ -175,7 +175,7 @@ fn other(code: u64, vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Err
         code::WRITE_CR4 => state.show_xcr0(),
         code::INTERRUPT_WINDOW => interrupts::close_window(state),
         code::CPUID => cpuid::emulate(state),
-        code::MESSAGE => msr::exit(state),
+        code::MESSAGE => msr::exit(vm, state),
         code::HLT => {
             vcpu.stats.add(Stat::HaltExits);
             state.skip(1);
