@@ -82,6 +82,7 @@ fn slots() {
         "pre_fault_memory_test",
         "memslot_modification_stress_test -i 10 -b 4M",
         "memslot_perf_test -l 1",
+        "kvm_page_table_test -b 4M -v 2",
     ];
     all_pass(WAYS[0], &lines);
     all_pass(WAYS[1], &lines[1..]);
