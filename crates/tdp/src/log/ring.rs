@@ -2,7 +2,7 @@
 //!
 //! The ring is an array in memory that the hypervisor also has, or gives to a program. Each place goes around:
 //!
-//! | flags | state | who goes on |
+//! | flags | state | next step |
 //! | --- | --- | --- |
 //! | 0 | free | the vCPU fills it with a page: *push* |
 //! | [`DIRTY`] | a page that was written | the hypervisor reads it and sets [`RESET`]: *harvest* |
