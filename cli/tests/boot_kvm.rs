@@ -46,3 +46,19 @@ fn guests() {
         passes(&program, cpus, "--verify", "guests are well");
     }
 }
+
+/// Dirty rings: full ones, bad input, and several vCPUs.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn rings_of_guests() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = programs::build("guest_rings", "gcc", &["-static"], folder.path());
+    for (cpus, kvm) in [
+        (1, "--kvm"),
+        (2, "--kvm"),
+        (2, "--kvm=tdp_mmu=N,dirty_bits=Y"),
+    ] {
+        let options = format!("{kvm} --verify");
+        passes(&program, cpus, &options, "rings are well");
+    }
+}

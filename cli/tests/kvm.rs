@@ -60,6 +60,16 @@ fn registers_and_exits() {
         "exit_on_emulation_failure_test",
         "kvm_binary_stats_test",
         "kvm_create_max_vcpus",
+        "cpuid_test",
+        "cr4_cpuid_sync_test",
+        "get_msr_index_features",
+        "guest_print_test",
+        "hwcr_msr_test",
+        "max_vcpuid_cap_test",
+        "platform_info_test",
+        "set_boot_cpu_id",
+        "system_counter_offset_test",
+        "tsc_msrs_test",
     ];
     all_pass("--cpus 2 --verify", &lines);
 }
@@ -71,6 +81,8 @@ fn slots() {
         "set_memory_region_test",
         "pre_fault_memory_test",
         "memslot_modification_stress_test -i 10 -b 4M",
+        "memslot_perf_test -l 1",
+        "kvm_page_table_test -b 4M -v 2",
     ];
     all_pass(WAYS[0], &lines);
     all_pass(WAYS[1], &lines[1..]);
@@ -90,8 +102,13 @@ fn pages_that_userfaultfd_brings() {
 #[test]
 #[ignore = "boots the kernel for minutes: ./x test kvm"]
 fn the_dirty_log_is_right() {
+    // All modes, and rings that fill up.
+    let lines = [
+        "dirty_log_test -i 3 -I 10",
+        "dirty_log_test -M dirty-ring -c 1024 -i 5 -I 10",
+    ];
     for way in ["--cpus 2 --kvm", "--cpus 2 --kvm=tdp_mmu=N"] {
-        all_pass(way, &["dirty_log_test -i 3 -I 10"]);
+        all_pass(way, &lines);
     }
 }
 

@@ -321,6 +321,36 @@ static void vectors(void)
     close_guest(&guests[1]);
 }
 
+static uint64_t components(void)
+{
+    uint32_t low, high;
+
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low | (uint64_t)high << 32;
+}
+
+// A guest has an XCR0 of its own, and the program keeps its own.
+static void extended(void)
+{
+    // mov rax, cr4; or eax, 0x40200; mov cr4, rax; xor ecx, ecx; xgetbv; hlt;
+    // mov eax, 3; xor edx, edx; xsetbv; xgetbv; hlt
+    struct guest guest = GUEST(0x0f, 0x20, 0xe0, 0x0d, 0, 2, 4, 0, 0x0f, 0x22, 0xe0, 0x31, 0xc9, 0x0f, 1, 0xd0, 0xf4,
+                               0xb8, 3, 0, 0, 0, 0x31, 0xd2, 0x0f, 1, 0xd1, 0x0f, 1, 0xd0, 0xf4);
+    uint64_t before = components();
+    struct kvm_regs regs;
+
+    enter_long_mode(guest.memory, guest.cpu);
+    begin_at(guest.cpu, 0);
+    for (int turn = 0; turn < 2; turn++) {
+        CHECK(run(&guest) == 0);
+        EXPECT(guest.run->exit_reason == KVM_EXIT_HLT, "exit %u", guest.run->exit_reason);
+        CHECK(ioctl(guest.cpu, KVM_GET_REGS, &regs) == 0);
+        EXPECT((uint32_t)regs.rax == (turn ? 3 : 1), "XCR0 is %#llx", regs.rax);
+        CHECK(components() == before);
+    }
+    close_guest(&guest);
+}
+
 struct worker {
     int cpu;
     struct kvm_run *run;
@@ -404,6 +434,7 @@ int main(void)
     is_killed();
     of_a_parent();
     vectors();
+    extended();
     logs();
     puts("guests are well");
     return 0;

@@ -133,7 +133,7 @@ pub use rmap::claims::NotMoved;
 pub use rmap::migrate::Mover;
 pub use space::{AddressSpace, OwnedSpace};
 pub use swap::SwapUsage;
-pub use table::guests::{GuestCalls, GuestHook, HostEntry, HostPage, HostPages};
+pub use table::guests::{GuestCalls, GuestHook, HostEntry, HostPage, HostPages, ToldPages};
 pub use tree::account::VmStats;
 pub use tree::mapping::{
     Attributes, Flags, Huge, Locked, Mapping, ObjectRef, Reading, SoftDirtyEpoch,

@@ -9,7 +9,7 @@ use faultless_mm::Outcome;
 use faultless_paging::{
     Access, Entry, EntryFormat, Frame, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
 };
-use faultless_tdp::{Guest, GuestFault, GuestMachine, GuestOutcome, Npt};
+use faultless_tdp::{DirtyRing, Guest, GuestFault, GuestMachine, GuestOutcome, Npt};
 
 use crate::cpu::SoftCpu;
 use crate::machine::{Soft, SoftSpace};
@@ -31,6 +31,8 @@ pub enum Exit {
     },
     /// The host's memory cannot be accessed like this.
     Host(Outcome),
+    /// The vCPU's ring has no place for the page.
+    RingFull,
 }
 
 impl GuestMachine for Soft {
@@ -67,12 +69,20 @@ fn uses(entry: &Entry, value: u64, access: Access) -> Option<Frame> {
 pub struct SoftVcpu<'a> {
     cpu: &'a SoftCpu<'a>,
     guest: &'a SoftGuest,
+    ring: Option<&'a DirtyRing<'a>>,
 }
 
 impl<'a> SoftVcpu<'a> {
     /// Makes a vCPU of `guest` that runs on `cpu`.
     pub fn new(cpu: &'a SoftCpu<'a>, guest: &'a SoftGuest) -> Self {
-        Self { cpu, guest }
+        let ring = None;
+        Self { cpu, guest, ring }
+    }
+
+    /// Makes one whose stores are logged in a ring.
+    pub fn with_ring(cpu: &'a SoftCpu<'a>, guest: &'a SoftGuest, ring: &'a DirtyRing<'a>) -> Self {
+        let ring = Some(ring);
+        Self { cpu, guest, ring }
     }
 
     /// Loads a word of guest-physical memory. The address is a multiple of 8.
@@ -111,12 +121,13 @@ impl<'a> SoftVcpu<'a> {
                 GuestOutcome::Resolved(_) => {}
                 GuestOutcome::Device => return Err(Exit::Device { address }),
                 GuestOutcome::Host(outcome) => return Err(Exit::Host(outcome)),
+                GuestOutcome::RingFull => return Err(Exit::RingFull),
             }
         }
     }
 
     /// The fault that an access takes, with the error code of AMD's nested paging: write, user, fetch.
-    fn fault(&self, address: u64, access: Access) -> GuestFault {
+    fn fault(&self, address: u64, access: Access) -> GuestFault<'a> {
         let error_code = match access {
             Access::Read => 4,
             Access::Write => 6,
@@ -127,6 +138,7 @@ impl<'a> SoftVcpu<'a> {
             access,
             vcpu: self.cpu.number(),
             error_code,
+            ring: self.ring,
         }
     }
 

@@ -205,6 +205,12 @@ pub enum Mutant {
     MarkMovedWithoutClaim,
     /// It moves to the log of slots that have been replaced.
     MarkMovedToOldLog,
+    /// A page is pushed into a ring with its flag before its number.
+    FlagBeforePage,
+    /// A place of a ring is free before it was read.
+    PlaceFreedEarly,
+    /// A page is pushed into a ring before its entry is claimed.
+    PushedBeforeClaim,
     /// The host does not look at the entries of a slot that leaves.
     LeavingNotFollowed,
 }

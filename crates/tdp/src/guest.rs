@@ -5,6 +5,7 @@
 //! | `slots`, `leaving` | a change of the slots | see [`crate::slots`] |
 //! | `changes` | a change of the slots; the dirty log, for reading | |
 //! | `hook` | another guest of the same space | comes or goes |
+//! | `rings` | [`Guest::use_rings`] | once |
 //! | `lock` | faults that map, zaps, the dirty log | with the legacy MMU |
 //! | `unflushed` | what takes pages away | see [`crate::flush`] |
 //!
@@ -13,9 +14,11 @@
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use faultless_mm::{AddressSpace, GuestCalls, GuestHook, HostPages, Machine, Memory, NoMemory};
+use faultless_mm::{
+    AddressSpace, Errno, GuestCalls, GuestHook, HostPages, Machine, Memory, NoMemory,
+};
 use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, Page, Pages};
-use faultless_sync::atomic::AtomicU64;
+use faultless_sync::atomic::{AtomicU64, Ordering};
 use faultless_sync::{Padded, RwLock, SpinLock};
 
 use crate::format::SecondLevel;
@@ -61,7 +64,7 @@ pub struct Options {
     /// (KVM: `eptad=0`).
     pub accessed_bits: bool,
     /// Whether a page was written is seen by hardware's dirty bit, so that logging costs the guest no fault. Off, write access is
-    /// taken away, as KVM does without write logging by hardware (PML).
+    /// taken away, as KVM does without write logging by hardware (PML); so it is, too, in a guest with rings.
     pub dirty_bits: bool,
 }
 
@@ -90,6 +93,8 @@ pub struct Guest<M: GuestMachine, S: HostSpace<M>> {
     /// The frame of a slot that has left the snapshot, while its pages are zapped; or 0.
     pub(crate) leaving: AtomicU64,
     hook: GuestHook<M>,
+    /// Whether vCPUs have rings ([`crate::log::ring`]): 0 or 1.
+    rings: AtomicU64,
     /// Held to change the slots, or to keep them.
     pub(crate) changes: Padded<RwLock>,
     /// The lock of the legacy MMU ([`crate::mmu::legacy`]).
@@ -154,6 +159,7 @@ impl<M: GuestMachine, S: HostSpace<M>> OwnedGuest<M, S> {
                 },
                 guest.cast(),
             ),
+            rings: AtomicU64::new(0),
             changes: Padded(RwLock::new()),
             lock: Padded(SpinLock::new(())),
             unflushed: Padded(AtomicU64::new(0)),
@@ -222,6 +228,35 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Returns the root of the second-level tables.
     pub fn root(&self) -> Frame {
         self.root
+    }
+
+    /// Logs the pages that are written in rings of the vCPUs from now on, rather than by slot. Each fault that may be one for a store
+    /// then has a ring ([`crate::GuestFault::ring`]). Called before the guest's first fault.
+    ///
+    /// # Errors
+    /// `EINVAL` if it does so already.
+    pub fn use_rings(&self) -> Result<(), Errno> {
+        let _changes = self.changes.write(self.machine());
+        // Relaxed: the caller makes it known to the vCPUs, as it does the guest.
+        match self.has_rings() {
+            true => Err(Errno::EINVAL),
+            false => {
+                self.rings.store(1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether vCPUs have rings.
+    #[inline]
+    pub fn has_rings(&self) -> bool {
+        self.rings.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether hardware's dirty bits are the marks of the log. A ring needs a fault.
+    #[inline]
+    pub(crate) fn has_dirty_bits(&self) -> bool {
+        self.options.dirty_bits && !self.has_rings()
     }
 
     /// Returns the host's address of a guest-physical address, if a slot has it.

@@ -18,7 +18,7 @@
 
 use core::ptr;
 
-use faultless_mm::HostPages;
+use faultless_mm::{HostPages, ToldPages};
 use faultless_paging::{Entry, Page, Pages};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Backoff, Mutant, mutant};
@@ -46,7 +46,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub(crate) fn follow(&self, host: &HostPages<'_, M>, pages: Pages) {
         let mut lowering = self.lowering();
         let _lock = self.mmu_lock();
-        while !self.follow_in(&self.slots_now(), host, pages, &mut lowering) {}
+        let mut host = host.told();
+        while !self.follow_in(&self.slots_now(), &mut host, pages, &mut lowering) {}
         lowering.finish_with_others();
     }
 
@@ -54,27 +55,30 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     fn follow_in(
         &self,
         slots: &Slots<'_, M>,
-        host: &HostPages<'_, M>,
+        host: &mut ToldPages<'_, M>,
         pages: Pages,
         lowering: &mut Lowering<'_, M, S>,
     ) -> bool {
         let mut are_same = true;
-        for slot in slots.iter().chain(self.leaving()) {
+        let leaving = self.leaving().map(|slot| (slot, true));
+        for (slot, leaves) in slots.iter().map(|slot| (slot, false)).chain(leaving) {
             let part = slot.guest_of(pages);
             if part.is_empty() {
                 continue;
             }
             self.for_each(slot, part, &mut |entry, page| {
                 let left = |value| Self::left_by(host, Page(slot.host_of(page)), value);
-                are_same = are_same && self.follow_one(slots, slot, (entry, page), left, lowering);
+                let owner = || self.owner(slots, (slot, leaves), page);
+                are_same = are_same && self.follow_one(slot, (entry, page), left, owner, lowering);
             });
         }
         are_same
     }
 
     /// Returns what is left of an entry, of which the host's page is given; `None` if all of it is right.
-    fn left_by(host: &HostPages<'_, M>, page: Page, value: u64) -> Option<u64> {
-        match host.get_told(page) {
+    #[inline]
+    fn left_by(host: &mut ToldPages<'_, M>, page: Page, value: u64) -> Option<u64> {
+        match host.get(page) {
             Some(shown) if shown.is_used && shown.frame == Self::FORMAT.frame(value) => {
                 let is_right = shown.takes_stores || !M::SecondLevel::may_write(value);
                 (!is_right).then(|| M::SecondLevel::lowered(value))
@@ -83,32 +87,29 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         }
     }
 
-    /// Whether a claimed entry of a page is `slot`'s. The entry of a page that leaves is that of the slot that leaves, also where
-    /// that has moved by a part of itself.
-    fn owns(&self, slots: &Slots<'_, M>, slot: &SlotBody, page: u64) -> Owner {
+    /// Whose a claimed entry of a page is, which was found by a slot of these, or by one that left. The entry of a page that leaves is
+    /// that of the slot that leaves, also where that has moved by a part of itself.
+    #[inline]
+    fn owner(&self, slots: &Slots<'_, M>, (slot, left): (&SlotBody, bool), page: u64) -> Owner {
         if self.slots.load(Ordering::Relaxed) != slots.frame {
             return Owner::Unknown;
         }
         match self.leaving().filter(|old| old.pages.contains(Page(page))) {
             Some(old) if ptr::eq(old, slot) => Owner::This,
             Some(_) => Owner::Other,
-            None if slots
-                .by_number(slot.number)
-                .is_some_and(|own| ptr::eq(own, slot)) =>
-            {
-                Owner::This
-            }
+            None if !left => Owner::This,
             // It has left meanwhile.
             None => Owner::Unknown,
         }
     }
 
+    #[inline]
     fn follow_one(
         &self,
-        slots: &Slots<'_, M>,
         slot: &SlotBody,
         (entry, page): (&Entry, u64),
-        left: impl Fn(u64) -> Option<u64>,
+        mut left: impl FnMut(u64) -> Option<u64>,
+        owner: impl Fn() -> Owner,
         lowering: &mut Lowering<'_, M, S>,
     ) -> bool {
         let machine = self.machine();
@@ -139,7 +140,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     continue;
                 };
                 // The mark was made after its log began, and the claim has seen the mark.
-                match self.owns(slots, slot, page) {
+                match owner() {
                     Owner::This => {}
                     _ if mutant(Mutant::MarkMovedToOldLog) => {}
                     Owner::Other => return true,

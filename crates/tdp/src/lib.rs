@@ -22,7 +22,9 @@
 //!    a device, or report an error.
 //! 5. For dirty logging, set [`SlotFlags::LOG_DIRTY_PAGES`], then [`Guest::get_dirty_log`] and [`Guest::clear_dirty_log`].
 //!    What your own device models write, they mark with [`Guest::mark_dirty`].
-//! 6. Call [`OwnedGuest::destroy`] when no vCPU runs any more, before the space ends.
+//! 6. Or give each vCPU a ring of the pages that it has written: [`Guest::use_rings`], a [`DirtyRing`] in each [`GuestFault`],
+//!    [`DirtyRing::is_nearly_full`] before each entry; [`DirtyRing::harvest`], then [`Guest::begin_reset`].
+//! 7. Call [`OwnedGuest::destroy`] when no vCPU runs any more, before the space ends.
 //!
 //! `examples/vmm` is a whole virtual machine monitor in 300 lines: a guest's memory with the traits of rust-vmm's `vm-memory`,
 //! dirty bitmap included, and a migration that copies dirty pages while a vCPU writes.
@@ -44,4 +46,6 @@ mod zap;
 pub use fault::{GuestFault, GuestOutcome, Repair};
 pub use format::{Ept, Npt, SecondLevel, Stage2};
 pub use guest::{Guest, GuestMachine, HostSpace, Options, OwnedGuest};
+pub use log::reset::RingReset;
+pub use log::ring::{DIRTY, DirtyPage, DirtyRing, RESET, RingFull, SlotPage};
 pub use slots::slot::{Slot, SlotFlags};

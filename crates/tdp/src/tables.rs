@@ -14,6 +14,7 @@ use faultless_sync::reclaim::Section;
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::log::ring::RingFull;
 
 /// An entry of a page, with what its claim is validated against.
 pub(crate) struct Place<'s> {
@@ -31,6 +32,14 @@ pub(crate) enum Again {
     Host(u64),
     /// There is no memory for a table.
     Memory,
+    /// There is no place in the ring. The fault ends with this.
+    Ring(RingFull),
+}
+
+impl From<RingFull> for Again {
+    fn from(full: RingFull) -> Self {
+        Again::Ring(full)
+    }
 }
 
 impl From<NoMemory> for Again {

@@ -34,9 +34,7 @@ const SIZE: u32 = 2 << 20;
 
 /// Returns the mode with a name, as `enabled` has it.
 pub fn mode(name: &[u8]) -> Option<HugeMode> {
-    let named = ENABLED
-        .iter()
-        .find(|(known, _)| known.as_bytes() == name);
+    let named = ENABLED.iter().find(|(known, _)| known.as_bytes() == name);
     named.map(|&(_, mode)| mode)
 }
 
@@ -113,9 +111,7 @@ pub fn build() -> Result<(), Errno> {
         tree::add_special(&at, name.as_bytes(), inode)?;
     }
     let mut text = Text::new();
-    text.line(format_args!(
-        "always within_size advise [never] deny force"
-    ))?;
+    text.line(format_args!("always within_size advise [never] deny force"))?;
     file(&at, b"shmem_enabled", 0o644, text)?;
     file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)
 }

@@ -11,6 +11,7 @@ use super::node::Body;
 use super::source::{self, Source, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
 use crate::kvm;
+use crate::kvm::vcpu::Vcpu;
 use crate::memory::Device as Frames;
 use crate::memory::machine::memory;
 use crate::memory::reclaim::or_reclaim;
@@ -62,9 +63,7 @@ pub fn map(description: &Description, wish: &MmapArgs) -> Answer {
         },
         Object::Device(Device::Zero, _) => map_zeroes(description, wish),
         Object::Device(Device::Timer, _) => map_device(description, hpet::device(), wish),
-        Object::Guest(kvm::Handle::Vcpu(open)) => {
-            map_device(description, Some(open.vcpu.area.device()), wish)
-        }
+        Object::Guest(kvm::Handle::Vcpu(open)) => map_vcpu(description, &open.vcpu, wish),
         _ => wish.map(readable.and(Err(ENODEV)), 0, writable),
     }
 }
@@ -141,6 +140,23 @@ fn map_device(description: &Description, device: Option<&Frames>, wish: &MmapArg
         address, length, ..
     } = *wish;
     space().mmap_device(address, length, wish.protection, wish.flags, &opened)
+}
+
+/// Maps a vCPU: its run area, or from an offset on its dirty ring.
+fn map_vcpu(description: &Description, vcpu: &Vcpu, wish: &MmapArgs) -> Answer {
+    if let Some(ring) = &vcpu.dirty {
+        let MmapArgs {
+            offset,
+            length,
+            protection,
+            ..
+        } = *wish;
+        let mapped = ring.mapped(offset, length, protection, wish.is_shared())?;
+        if let Some((device, offset)) = mapped {
+            return map_device(description, Some(device), &MmapArgs { offset, ..*wish });
+        }
+    }
+    map_device(description, Some(vcpu.area.device()), wish)
 }
 
 /// `MADV_REMOVE`: punches holes in the files that a range shows.

@@ -26,7 +26,15 @@ pub fn ioctl(request: u32, at: u64) -> Answer {
         }
         uapi::GET_EMULATED_CPUID => cpuid::write(at, &[]),
         uapi::GET_MSR_INDEX_LIST => msr::list(at),
-        uapi::GET_MSR_FEATURE_INDEX_LIST => msr::write_list(at, &[]),
+        uapi::GET_MSR_FEATURE_INDEX_LIST => msr::list_features(at),
+        uapi::GET_MSRS => {
+            let get = |number, value: &mut u64| {
+                let found = msr::feature(number);
+                *value = found.unwrap_or_default();
+                found.is_some()
+            };
+            msr::several(at, get, true)
+        }
         _ => Err(EINVAL),
     }
 }

@@ -4,10 +4,11 @@
 //! As on Linux an `out` is over only then, too. If the program has moved the guest elsewhere meanwhile, nothing
 //! is left to complete.
 
-use super::area::{Area, PORT_DATA};
+use super::area::PORT_DATA;
 use super::exits::Next;
 use super::memory::GuestMemory;
 use super::state::{State, register};
+use super::vcpu::Vcpu;
 use super::{uapi, walk};
 use crate::errno::Errno;
 
@@ -35,7 +36,8 @@ const DOWN: u64 = 1 << 10;
 ///
 /// # Errors
 /// `EFAULT`: the program's memory is not there.
-pub fn exit(state: &mut State, memory: &GuestMemory, area: &Area) -> Result<Next, Errno> {
+pub fn exit(state: &mut State, memory: &GuestMemory, vcpu: &Vcpu) -> Result<Next, Errno> {
+    let area = &vcpu.area;
     let (info, next) = (state.control().exit_info_1, state.control().exit_info_2);
     let size = (info >> 4 & 7) as u8;
     let mut access = Access {
@@ -69,7 +71,7 @@ pub fn exit(state: &mut State, memory: &GuestMemory, area: &Area) -> Result<Next
         if !access.is_in {
             let mut data = [0; MOST as usize];
             let data = &mut data[..access.count as usize * usize::from(size)];
-            if let Err(refused) = string(state, memory, &access, access.count, data, false) {
+            if let Err(refused) = string(state, memory, &access, access.count, data, None) {
                 refused.deliver(state)?;
                 return Ok(Next::Enter);
             }
@@ -96,14 +98,14 @@ fn address_mask(state: &mut State) -> u64 {
     }
 }
 
-/// Carries out the memory side of string accesses, and advances the registers.
+/// Carries out the memory side of string accesses, stores of `writer` or loads, and advances the registers.
 fn string(
     state: &mut State,
     memory: &GuestMemory,
     access: &Access,
     count: u32,
     data: &mut [u8],
-    writes: bool,
+    writer: Option<&Vcpu>,
 ) -> Result<(), walk::Refused> {
     let mask = address_mask(state);
     let (number, base) = match (access.is_in, state.is_long()) {
@@ -117,9 +119,9 @@ fn string(
     for item in data.chunks_mut(size).take(count as usize) {
         let offset = state.register(number) & mask;
         let linear = base.wrapping_add(offset);
-        match writes {
-            true => walk::write(state, memory, linear, item)?,
-            false => walk::read(state, memory, linear, item)?,
+        match writer {
+            Some(vcpu) => walk::write(state, memory, linear, item, vcpu.ring())?,
+            None => walk::read(state, memory, linear, item)?,
         }
         let step = match down {
             true => (size as u64).wrapping_neg(),
@@ -149,8 +151,9 @@ pub fn complete(
     access: Access,
     state: &mut State,
     memory: &GuestMemory,
-    area: &Area,
+    vcpu: &Vcpu,
 ) -> Result<(), Errno> {
+    let area = &vcpu.area;
     if state.linear_rip() != access.at {
         return Ok(());
     }
@@ -164,7 +167,7 @@ pub fn complete(
             true => left.min(u64::from(access.count)) as u32,
             false => 1,
         };
-        if let Err(refused) = string(state, memory, &access, count, data, true) {
+        if let Err(refused) = string(state, memory, &access, count, data, Some(vcpu)) {
             return refused.deliver(state);
         }
     } else if access.is_in {

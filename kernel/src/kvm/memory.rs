@@ -4,8 +4,8 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-pub use faultless_tdp::{GuestFault, Repair};
-use faultless_tdp::{GuestOutcome, OwnedGuest, Slot, SlotFlags};
+pub use faultless_tdp::{DirtyRing, GuestFault, Repair};
+use faultless_tdp::{GuestOutcome, OwnedGuest, RingReset, Slot, SlotFlags};
 
 use super::parameters;
 use super::uapi::INITIALLY_SET;
@@ -28,6 +28,8 @@ pub enum Fault {
     Interrupted,
     /// The program's memory is not there.
     Refused,
+    /// The vCPU's ring has no place for the page.
+    RingFull,
 }
 
 /// The program's memory. A descriptor leads to it, and it leads to descriptors: here is where the compiler's search
@@ -124,14 +126,14 @@ impl GuestMemory {
 
     /// Resolves a guest's fault.
     #[inline]
-    pub fn fault_of_vcpu(&self, fault: &GuestFault) -> Fault {
+    pub fn fault_of_vcpu(&self, fault: &GuestFault<'_>) -> Fault {
         told(self.guest.fault_of_vcpu(fault))
     }
 
     /// `KVM_GET_DIRTY_LOG`: writes a slot's bits to the program, and clears them unless the program does.
     ///
     /// # Errors
-    /// `ENOENT`, `EFAULT`.
+    /// `ENXIO`, `ENOENT`, `EFAULT`.
     pub fn get_dirty_log(&self, slot: u32, to: u64) -> Answer {
         let clears = self.manual.load(Ordering::Relaxed) == 0;
         let mut at = to;
@@ -146,7 +148,7 @@ impl GuestMemory {
     /// `KVM_CLEAR_DIRTY_LOG`: clears the pages of which the program gives the bits.
     ///
     /// # Errors
-    /// `ENOENT`, `EINVAL`, `EFAULT`.
+    /// `ENXIO`, `ENOENT`, `EINVAL`, `EFAULT`.
     pub fn clear_dirty_log(&self, slot: u32, first: u64, pages: u64, from: u64) -> Answer {
         let mut at = from;
         self.guest.clear_dirty_log(slot, first, pages, &mut || {
@@ -163,8 +165,27 @@ impl GuestMemory {
     }
 
     /// Makes sure that the kernel may write guest memory at this address for the guest, and that the log says so.
-    pub fn prepare_write(&self, address: u64) -> Fault {
-        self.fault(address, Access::Write)
+    pub fn prepare_write(&self, address: u64, ring: Option<&DirtyRing<'_>>) -> Fault {
+        self.fault_of_vcpu(&GuestFault {
+            address,
+            access: Access::Write,
+            vcpu: 0,
+            error_code: 0,
+            ring,
+        })
+    }
+
+    /// Logs stores in the rings of vCPUs, of which there is none yet.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is so already.
+    pub fn use_rings(&self) -> Result<(), Errno> {
+        self.guest.use_rings()
+    }
+
+    /// Begins to reset rings.
+    pub fn begin_reset(&self) -> RingReset<'_, Kernel, Host> {
+        self.guest.begin_reset()
     }
 }
 
@@ -185,5 +206,6 @@ fn told(outcome: GuestOutcome) -> Fault {
         GuestOutcome::Host(Outcome::OutOfMemory) => Fault::OutOfMemory,
         GuestOutcome::Host(Outcome::Interrupted) => Fault::Interrupted,
         GuestOutcome::Host(_) => Fault::Refused,
+        GuestOutcome::RingFull => Fault::RingFull,
     }
 }

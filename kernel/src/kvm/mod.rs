@@ -14,6 +14,7 @@
 //! Reading order: `device`, `vm`, `vcpu`, `run`, `exits`; then `flush`, `memory`.
 
 pub mod area;
+pub mod attributes;
 pub mod cpuid;
 pub mod device;
 pub mod events;
@@ -28,6 +29,7 @@ pub mod msr;
 pub mod parameters;
 pub mod pre_fault;
 pub mod registers;
+pub mod ring;
 pub mod run;
 pub mod state;
 pub mod stats;

@@ -5,13 +5,16 @@
 use super::cpuid;
 use super::state::{EFER_LMA, EFER_LME, State, exception, register};
 use super::system_registers::set_apic_base;
+use super::vm::Vm;
 use crate::arch::svm::{Clean, SVME};
-use crate::arch::{time, uaccess};
+use crate::arch::{fpu, time, uaccess};
 use crate::errno::{Answer, E2BIG, Errno};
 
 const TSC: u32 = 0x10;
 const APIC_BASE: u32 = 0x1b;
+const TSC_ADJUST: u32 = 0x3b;
 const MICROCODE: u32 = 0x8b;
+const PLATFORM: u32 = 0xce;
 const MTRR_CAPABILITY: u32 = 0xfe;
 const MISC_ENABLE: u32 = 0x1a0;
 const PAT: u32 = 0x277;
@@ -20,11 +23,21 @@ const EFER: u32 = 0xc000_0080;
 const TSC_AUX: u32 = 0xc000_0103;
 const SYSTEM_CONFIGURATION: u32 = 0xc001_0010;
 const HARDWARE_CONFIGURATION: u32 = 0xc001_0015;
+const DECODER_CONFIGURATION: u32 = 0xc001_1029;
+
+/// LFENCE waits for all instructions before it: the bit of [`DECODER_CONFIGURATION`].
+const LFENCE_WAITS: u64 = 1 << 1;
+
+/// The registers that say what guests can have (`KVM_GET_MSR_FEATURE_INDEX_LIST`).
+const FEATURES: [u32; 2] = [MICROCODE, DECODER_CONFIGURATION];
+/// The version of the microcode that guests see.
+const MICROCODE_VERSION: u64 = 0x0100_0065 << 32;
 
 /// The registers that programs save and restore.
-const LISTED: [u32; 18] = [
+const LISTED: [u32; 19] = [
     TSC,
     APIC_BASE,
+    TSC_ADJUST,
     0x174,
     0x175,
     0x176,
@@ -82,6 +95,7 @@ pub fn get(state: &mut State, number: u32) -> Option<u64> {
     }
     Some(match number {
         TSC => time::ticks().wrapping_add(state.control().tsc_offset),
+        TSC_ADJUST => state.messages.tsc_adjust,
         APIC_BASE => state.apic_base,
         EFER => state.save().efer & !SVME,
         // Eight variable registers, fixed ones, write combining.
@@ -90,13 +104,15 @@ pub fn get(state: &mut State, number: u32) -> Option<u64> {
         MISC_ENABLE => state.messages.misc_enable,
         TSC_AUX => state.messages.tsc_aux,
         HARDWARE_CONFIGURATION => state.messages.hwcr,
-        MICROCODE => 0x0100_0065 << 32,
+        PLATFORM => state.messages.platform,
+        DECODER_CONFIGURATION => state.messages.decoder,
+        MICROCODE => MICROCODE_VERSION,
         SYSTEM_CONFIGURATION => 0,
         _ => return None,
     })
 }
 
-/// Sets a register; whether there is such, and it can have the value.
+/// Sets a register for the program; whether there is such, and it can have the value.
 pub fn set(state: &mut State, number: u32, value: u64) -> bool {
     const ADDRESSES: [u32; 7] = [
         0x175,
@@ -124,15 +140,47 @@ pub fn set(state: &mut State, number: u32, value: u64) -> bool {
     }
     match number {
         TSC => state.control().tsc_offset = value.wrapping_sub(time::ticks()),
+        TSC_ADJUST => state.messages.tsc_adjust = value,
         APIC_BASE => return set_apic_base(state, value),
         EFER => return set_efer(state, value),
         MTRR_DEFAULT => state.messages.mtrr_default = value,
         MISC_ENABLE => state.messages.misc_enable = value,
         TSC_AUX => state.messages.tsc_aux = value,
-        HARDWARE_CONFIGURATION => state.messages.hwcr = value,
+        PLATFORM => state.messages.platform = value,
+        HARDWARE_CONFIGURATION => {
+            // Bits that are ignored, as on Linux, and those that are kept.
+            const IGNORED: u64 = 1 << 3 | 1 << 6 | 1 << 8;
+            const KEPT: u64 = 1 << 18 | 1 << 24;
+            if value & !(IGNORED | KEPT) != 0 {
+                return false;
+            }
+            state.messages.hwcr = value & KEPT;
+        }
+        DECODER_CONFIGURATION => {
+            if value & !LFENCE_WAITS != 0 {
+                return false;
+            }
+            state.messages.decoder = value;
+        }
         MICROCODE | SYSTEM_CONFIGURATION => {}
         _ => return false,
     }
+    state.changed(Clean::INTERCEPTS);
+    true
+}
+
+/// Sets a register for the guest. Its time and the adjustment of its time go together; the program sets each alone.
+fn set_by_guest(state: &mut State, number: u32, value: u64) -> bool {
+    let change = match number {
+        TSC => value.wrapping_sub(get(state, TSC).unwrap_or_default()),
+        TSC_ADJUST => value.wrapping_sub(state.messages.tsc_adjust),
+        PLATFORM => return false,
+        _ => return set(state, number, value),
+    };
+    let adjust = &mut state.messages.tsc_adjust;
+    *adjust = adjust.wrapping_add(change);
+    let offset = &mut state.control().tsc_offset;
+    *offset = offset.wrapping_add(change);
     state.changed(Clean::INTERCEPTS);
     true
 }
@@ -151,10 +199,11 @@ fn set_efer(state: &mut State, value: u64) -> bool {
 }
 
 /// A guest's `rdmsr` or `wrmsr`.
-pub fn exit(state: &mut State) {
+pub fn exit(vm: &Vm, state: &mut State) {
     let number = state.register(register::RCX) as u32;
     let done = match state.control().exit_info_1 & 1 {
         0 => match get(state, number) {
+            Some(_) if number == PLATFORM && !vm.shows_platform() => false,
             Some(value) => {
                 state.set_register(register::RAX, value & 0xffff_ffff);
                 state.set_register(register::RDX, value >> 32);
@@ -165,7 +214,7 @@ pub fn exit(state: &mut State) {
         _ => {
             let low = state.register(register::RAX) & 0xffff_ffff;
             let value = low | state.register(register::RDX) << 32;
-            set(state, number, value)
+            set_by_guest(state, number, value)
         }
     };
     match done {
@@ -187,7 +236,7 @@ pub fn set_components(state: &mut State) {
 
 /// Sets XCR0; whether it can have the value.
 pub fn set_xcr0(state: &mut State, value: u64) -> bool {
-    let allowed = cpuid::components(&state.cpuid) | 1;
+    let allowed = cpuid::components(&state.cpuid) & fpu::components() | 1;
     let wide = value & 0xe0;
     let is_odd = value & 1 == 0
         || value & 0b110 == 0b100
@@ -203,12 +252,7 @@ pub fn set_xcr0(state: &mut State, value: u64) -> bool {
 ///
 /// # Errors
 /// `E2BIG`, `EFAULT`.
-pub fn several(
-    state: &mut State,
-    at: u64,
-    mut each: impl FnMut(&mut State, u32, &mut u64) -> bool,
-    writes: bool,
-) -> Answer {
+pub fn several(at: u64, mut each: impl FnMut(u32, &mut u64) -> bool, writes: bool) -> Answer {
     const MOST: u32 = 256;
     let count: u32 = uaccess::read(at)?;
     if count >= MOST {
@@ -217,7 +261,7 @@ pub fn several(
     for number in 0..u64::from(count) {
         let place = at.wrapping_add(8 + 16 * number);
         let [head, mut value]: [u64; 2] = uaccess::read(place)?;
-        if !each(state, head as u32, &mut value) {
+        if !each(head as u32, &mut value) {
             return Ok(number);
         }
         if writes {
@@ -235,11 +279,28 @@ pub fn list(at: u64) -> Answer {
     write_list(at, &LISTED)
 }
 
+/// `KVM_GET_MSR_FEATURE_INDEX_LIST`.
+///
+/// # Errors
+/// `E2BIG`, `EFAULT`.
+pub fn list_features(at: u64) -> Answer {
+    write_list(at, &FEATURES)
+}
+
+/// What guests can have, by one of these registers.
+pub fn feature(number: u32) -> Option<u64> {
+    match number {
+        MICROCODE => Some(MICROCODE_VERSION),
+        DECODER_CONFIGURATION => Some(LFENCE_WAITS),
+        _ => None,
+    }
+}
+
 /// Writes a list of registers.
 ///
 /// # Errors
 /// `E2BIG`, `EFAULT`.
-pub fn write_list(at: u64, list: &[u32]) -> Result<u64, Errno> {
+fn write_list(at: u64, list: &[u32]) -> Result<u64, Errno> {
     let room: u32 = uaccess::read(at)?;
     uaccess::write(at, &(list.len() as u32))?;
     if (room as usize) < list.len() {

@@ -43,6 +43,7 @@ fn page(vm: &Vm, address: u64) -> Result<(), Errno> {
         Fault::Mmio => Err(ENOENT),
         Fault::OutOfMemory => Err(ENOMEM),
         Fault::Interrupted => Err(EINTR),
-        Fault::Refused => Err(EFAULT),
+        // A load needs no place in a ring.
+        Fault::Refused | Fault::RingFull => Err(EFAULT),
     }
 }

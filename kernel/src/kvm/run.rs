@@ -6,6 +6,8 @@
 //!
 //! *Writes*: the vCPU's state, its control block and run area; this CPU's line in `flush`, twice an entry.
 
+use faultless_tdp::DirtyRing;
+
 use super::area::{Area, at};
 use super::exits::{self, Next, mmio};
 use super::state::{Pending, State};
@@ -14,6 +16,7 @@ use super::uapi::{self, mp_state};
 use super::vcpu::Vcpu;
 use super::vm::Vm;
 use super::{flush, fpu, interrupts, io, sync_regs};
+use crate::arch;
 use crate::arch::svm::{self, Clean};
 use crate::errno::{Answer, EAGAIN, EINTR, Errno};
 use crate::sched::thread::{Thread, Work};
@@ -65,7 +68,7 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
     interrupts::set_priority(state, area.read(at::CR8));
     match core::mem::replace(&mut state.pending, Pending::Nothing) {
         Pending::Nothing => {}
-        Pending::Port(access) => io::complete(access, state, &vm.memory, area)?,
+        Pending::Port(access) => io::complete(access, state, &vm.memory, vcpu)?,
         Pending::Memory(access) => {
             mmio::complete(access, state, area);
         }
@@ -74,6 +77,7 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
         return Err(EINTR);
     }
     area.write(at::EXIT_REASON, uapi::exit::UNKNOWN);
+    state.has_run = true;
     turn(vm, vcpu, state)
 }
 
@@ -81,6 +85,11 @@ fn begin(vm: &Vm, vcpu: &Vcpu, state: &mut State, wants_exit: bool) -> Answer {
 fn turn(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Answer {
     let thread = sched::current();
     loop {
+        // As on Linux, also if a signal has come.
+        if vcpu.ring().is_some_and(DirtyRing::is_nearly_full) {
+            vcpu.area.leave(uapi::exit::DIRTY_RING_FULL, &[]);
+            return Ok(0);
+        }
         if may_not_enter(thread) {
             vcpu.stats.add(Stat::SignalExits);
             vcpu.area.leave(uapi::exit::INTR, &[]);
@@ -143,9 +152,16 @@ fn enter(vm: &Vm, vcpu: &Vcpu, state: &mut State) {
     if state.save().dr7 & BREAKPOINTS != 0 {
         svm::load_breakpoints(&state.breakpoints);
     }
+    if state.sees_xcr0 {
+        arch::fpu::choose(state.xcr0);
+    }
     // SAFETY: SVM is on; the state was checked by what set it, or is refused by the CPU; the guest reaches memory
     // by its nested tables only. The vCPU's turn is held, and interrupts are off.
     unsafe { svm::enter(state.block(), host, &raw mut state.registers) };
+    if state.sees_xcr0 {
+        // QEMU 7.2 lets a guest change it unseen.
+        state.xcr0 = arch::fpu::choose_all();
+    }
     flush::left();
     state.control().clean = Clean::all().bits();
 }

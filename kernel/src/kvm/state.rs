@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::cpuid::Entry;
 use super::uapi::mp_state;
 use crate::arch::svm::{self, Clean, Control, Intercepts, SVME, Save, Segment, Vmcb};
-use crate::arch::{paging, time};
+use crate::arch::{fpu, paging, time};
 use crate::errno::{ENOMEM, Errno};
 use crate::memory::machine::{self, Purpose};
 
@@ -37,6 +37,8 @@ const NESTED: u64 = 1;
 /// Exceptions that leave the guest: alignment check and debug, which can repeat for ever while they are
 /// delivered, and machine check.
 const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
+/// Writes of CR4 leave the guest.
+const WRITE_CR4: u32 = 1 << 20;
 const RESET_PAT: u64 = 0x0007_0406_0007_0406;
 
 /// What is left to do when the program runs the vCPU again.
@@ -57,6 +59,9 @@ pub struct Messages {
     pub mtrr_default: u64,
     pub mtrr: [u64; 27],
     pub hwcr: u64,
+    pub decoder: u64,
+    pub tsc_adjust: u64,
+    pub platform: u64,
 }
 
 /// The state.
@@ -75,6 +80,10 @@ pub struct State {
     /// Bits of CR0 that hardware does not have: caching of guests is the kernel's.
     pub cr0_caching: u64,
     pub xcr0: u64,
+    /// Whether XCR0 is loaded when it is entered.
+    pub sees_xcr0: bool,
+    /// Whether it was ever run.
+    pub has_run: bool,
     pub messages: Messages,
     /// Debug registers 0 to 3.
     pub breakpoints: [u64; 4],
@@ -88,11 +97,11 @@ pub struct State {
 unsafe impl Send for State {}
 
 impl State {
-    /// A vCPU after reset.
+    /// A vCPU after reset, perhaps the one that boots.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(id: u32, root: u64) -> Result<Self, Errno> {
+    pub fn new(boots: bool, root: u64) -> Result<Self, Errno> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let physical = machine::allocate_zeroed(Purpose::Guest).map_err(|_| ENOMEM)?;
         let block = NonNull::new(paging::physical_to_virtual(physical).cast()).ok_or(ENOMEM)?;
@@ -105,9 +114,11 @@ impl State {
             cpuid: Vec::new(),
             pending: Pending::Nothing,
             mp_state: mp_state::RUNNABLE,
-            apic_base: 0xfee0_0800 | if id == 0 { 0x100 } else { 0 },
+            apic_base: 0xfee0_0800 | if boots { 0x100 } else { 0 },
             cr0_caching: 0,
             xcr0: 1,
+            sees_xcr0: false,
+            has_run: false,
             messages: Messages {
                 misc_enable: 1,
                 ..Messages::default()
@@ -138,16 +149,25 @@ impl State {
         control.nested_root = root;
     }
 
+    /// Loads its XCR0 from now on. Until it may look, which takes a bit of CR4, that costs nothing.
+    pub fn show_xcr0(&mut self) {
+        self.sees_xcr0 = fpu::components() != 0;
+        self.control().intercept_cr &= !WRITE_CR4;
+        self.changed(Clean::INTERCEPTS);
+    }
+
     /// Gives it the state after power-on.
     pub fn reset(&mut self) {
         self.registers = [0; 16];
         self.registers[register::RDX] = 0x600;
         self.cr0_caching = CR0_NW | CR0_CD;
         self.xcr0 = 1;
+        self.sees_xcr0 = false;
         self.pending = Pending::Nothing;
         let control = self.control();
         control.event = 0;
         control.interrupt_state = 0;
+        control.intercept_cr |= WRITE_CR4;
         let save = self.save();
         let data = Segment {
             selector: 0,

@@ -211,6 +211,10 @@ pub fn set(state: &mut State, from: &SystemRegisters) -> Result<(), Errno> {
     save.cr0 = from.cr0 & !(CR0_CD | CR0_NW) | CR0_ET;
     (save.cr2, save.cr3, save.cr4) = (from.cr2, from.cr3, from.cr4);
     save.efer = from.efer | SVME;
+    const OSXSAVE: u64 = 1 << 18;
+    if from.cr4 & OSXSAVE != 0 {
+        state.show_xcr0();
+    }
     // As the hardware does when a program changes its root.
     state.last_cpu = u32::MAX;
     state.changed(Clean::all());

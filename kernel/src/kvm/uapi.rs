@@ -36,6 +36,7 @@ pub const SET_TSS_ADDR: u32 = plain(0x47);
 pub const SET_IDENTITY_MAP_ADDR: u32 = reads(0x48, 8);
 pub const SET_USER_MEMORY_REGION2: u32 = reads(0x49, 160);
 pub const CREATE_IRQCHIP: u32 = plain(0x60);
+pub const SET_BOOT_CPU_ID: u32 = plain(0x78);
 pub const GET_TSC_KHZ: u32 = plain(0xa3);
 pub const ENABLE_CAP: u32 = reads(0xa3, 104);
 pub const CLEAR_DIRTY_LOG: u32 = both(0xc0, 24);
@@ -67,6 +68,9 @@ pub const GET_XCRS: u32 = writes(0xa6, 392);
 pub const SET_XCRS: u32 = reads(0xa7, 392);
 pub const GET_XSAVE2: u32 = writes(0xcf, 4096);
 pub const PRE_FAULT_MEMORY: u32 = both(0xd5, 64);
+pub const SET_DEVICE_ATTR: u32 = reads(0xe1, 24);
+pub const GET_DEVICE_ATTR: u32 = reads(0xe2, 24);
+pub const HAS_DEVICE_ATTR: u32 = reads(0xe3, 24);
 
 /// Reasons for which `KVM_RUN` returns.
 pub mod exit {
@@ -79,6 +83,7 @@ pub mod exit {
     pub const FAIL_ENTRY: u32 = 9;
     pub const INTR: u32 = 10;
     pub const INTERNAL_ERROR: u32 = 17;
+    pub const DIRTY_RING_FULL: u32 = 31;
 }
 
 /// States of a vCPU (`KVM_MP_STATE_*`).

@@ -2,14 +2,18 @@
 
 use core::cell::UnsafeCell;
 
+use faultless_tdp::DirtyRing;
 use linux_raw_sys::general as linux;
 
 use super::area::Area;
+use super::ring::Ring;
 use super::state::State;
 use super::stats::{self, Stats};
 use super::uapi::{self, mp_state};
 use super::vm::Vm;
-use super::{Handle, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm};
+use super::{
+    Handle, attributes, cpuid, events, fpu, msr, pre_fault, registers, run, system_registers, vm,
+};
 use crate::arch::svm::Clean;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, EIO, ENXIO, Errno};
@@ -20,6 +24,8 @@ use crate::shared::Shared;
 pub struct Vcpu {
     pub id: u32,
     pub area: Area,
+    /// If its VM has rings.
+    pub dirty: Option<Ring>,
     pub stats: Stats,
     /// Held by the call that uses the state.
     turn: Turn,
@@ -36,18 +42,27 @@ pub struct Open {
 }
 
 impl Vcpu {
+    /// Makes one, perhaps the one that boots, with a ring of so many bytes, if that is not 0.
+    ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(id: u32, root: u64) -> Result<Self, Errno> {
+    pub fn new(id: u32, boots: bool, root: u64, ring: u64) -> Result<Self, Errno> {
         let area = Area::new()?;
         fpu::reset(&area);
         Ok(Self {
             id,
             area,
+            dirty: (ring != 0).then(|| Ring::new(ring)).transpose()?,
             stats: Stats::new(),
             turn: Turn::new(),
-            state: UnsafeCell::new(State::new(id, root)?),
+            state: UnsafeCell::new(State::new(boots, root)?),
         })
+    }
+
+    /// Its dirty ring.
+    #[inline]
+    pub fn ring(&self) -> Option<&DirtyRing<'static>> {
+        self.dirty.as_ref().map(Ring::places)
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Result<R, Errno> {
@@ -84,20 +99,26 @@ impl Open {
             uapi::SET_REGS => registers::set(state, &uaccess::read(at)?),
             uapi::GET_SREGS => uaccess::write(at, &system_registers::get(state))?,
             uapi::SET_SREGS => system_registers::set(state, &uaccess::read(at)?)?,
-            uapi::SET_CPUID2 => state.cpuid = cpuid::read(at)?,
+            uapi::SET_CPUID2 => {
+                let table = cpuid::read(at)?;
+                // A vCPU that has run keeps its features.
+                if state.has_run && !cpuid::are_same(&table, &state.cpuid) {
+                    return Err(EINVAL);
+                }
+                state.cpuid = table;
+            }
             uapi::GET_CPUID2 => return cpuid::write(at, &state.cpuid),
             uapi::GET_MSRS => {
-                let get = |state: &mut State, number, value: &mut u64| {
+                let get = |number, value: &mut u64| {
                     msr::get(state, number)
                         .map(|found| *value = found)
                         .is_some()
                 };
-                return msr::several(state, at, get, true);
+                return msr::several(at, get, true);
             }
             uapi::SET_MSRS => {
-                let set =
-                    |state: &mut State, number, value: &mut u64| msr::set(state, number, *value);
-                return msr::several(state, at, set, false);
+                let set = |number, value: &mut u64| msr::set(state, number, *value);
+                return msr::several(at, set, false);
             }
             uapi::GET_MP_STATE => uaccess::write(at, &state.mp_state)?,
             uapi::SET_MP_STATE => {
@@ -155,6 +176,9 @@ impl Open {
             uapi::GET_XCRS => return fpu::get_xcrs(state, at),
             uapi::SET_XCRS => return fpu::set_xcrs(state, at),
             uapi::PRE_FAULT_MEMORY => return pre_fault::run(&self.vm, at),
+            uapi::SET_DEVICE_ATTR | uapi::GET_DEVICE_ATTR | uapi::HAS_DEVICE_ATTR => {
+                return attributes::ioctl(state, request, at);
+            }
             uapi::GET_STATS_FD => {
                 let open = Self {
                     vm: self.vm.clone(),

@@ -12,10 +12,10 @@ use super::flush::OwnedFlusher;
 use super::memory::GuestMemory;
 use super::uapi::{self, INITIALLY_SET, MANUAL_PROTECT};
 use super::vcpu::{Open, Vcpu};
-use super::{Handle, device, extensions, stats};
+use super::{Handle, device, extensions, ring, stats};
 use crate::arch::svm;
 use crate::arch::uaccess::{self, Plain};
-use crate::errno::{Answer, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
+use crate::errno::{Answer, EBUSY, EEXIST, EINVAL, EIO, ENOMEM, ENOTTY, ESRCH};
 use crate::files::description::{Description, Object};
 use crate::files::descriptors;
 use crate::files::turn::Turn;
@@ -34,6 +34,14 @@ pub struct Vm {
     turn: Turn,
     has_irqchip: AtomicBool,
     mmu_pages: AtomicU64,
+    /// The end of the numbers of vCPUs; 0: the program can still set it. Written under the turn.
+    ids: AtomicU64,
+    /// The number of the vCPU that boots. Written under the turn.
+    boots: AtomicU64,
+    /// Whether guests can read what the platform is.
+    shows_platform: AtomicBool,
+    /// Bytes of each vCPU's ring; 0: stores are logged by slot. Written under the turn.
+    ring_bytes: AtomicU64,
     /// Whether the program is told of instructions that cannot be carried out, at any level.
     tells_failures: AtomicBool,
 }
@@ -62,6 +70,10 @@ pub fn create() -> Answer {
         turn: Turn::new(),
         has_irqchip: AtomicBool::new(false),
         mmu_pages: AtomicU64::new(0),
+        ids: AtomicU64::new(0),
+        boots: AtomicU64::new(0),
+        shows_platform: AtomicBool::new(true),
+        ring_bytes: AtomicU64::new(0),
         tells_failures: AtomicBool::new(false),
     })?;
     describe(Handle::Vm(vm), linux::O_RDWR)
@@ -95,6 +107,10 @@ impl Vm {
         self.tells_failures.load(Ordering::Relaxed)
     }
 
+    pub fn shows_platform(&self) -> bool {
+        self.shows_platform.load(Ordering::Relaxed)
+    }
+
     pub fn has_irqchip(&self) -> bool {
         self.has_irqchip.load(Ordering::Relaxed)
     }
@@ -124,6 +140,7 @@ impl Vm {
             uapi::CLEAR_DIRTY_LOG => this.clear_dirty_log(uaccess::read(at)?),
             uapi::ENABLE_CAP => this.enable(&uaccess::read(at)?),
             uapi::CREATE_IRQCHIP => this.create_irqchip(),
+            uapi::SET_BOOT_CPU_ID => this.set_boot(at),
             uapi::SET_NR_MMU_PAGES => {
                 const LEAST: u64 = 64;
                 if at < LEAST {
@@ -139,8 +156,7 @@ impl Vm {
                 describe(Handle::Stats(of), linux::O_RDONLY)
             }
             uapi::GET_TSC_KHZ => Ok(device::tsc_khz()),
-            // No rings are offered.
-            uapi::RESET_DIRTY_RINGS => Err(EINVAL),
+            uapi::RESET_DIRTY_RINGS => this.reset_rings(),
             _ => Err(ENOTTY),
         }
     }
@@ -149,8 +165,12 @@ impl Vm {
         if id >= u64::from(uapi::MAX_VCPU_IDS) {
             return Err(EINVAL);
         }
-        let id = id as u32;
         let _turn = this.turn.take()?;
+        if id >= this.limit_ids(uapi::MAX_VCPU_IDS.into()) {
+            return Err(EINVAL);
+        }
+        let boots = id == this.boots.load(Ordering::Relaxed);
+        let id = id as u32;
         let has = |vcpus: &Vec<Shared<Vcpu>>| vcpus.iter().any(|vcpu| vcpu.id == id);
         {
             let mut vcpus = this.vcpus.lock();
@@ -162,7 +182,7 @@ impl Vm {
             }
             vcpus.try_reserve(1).map_err(|_| ENOMEM)?;
         }
-        let vcpu = Shared::new(Vcpu::new(id, this.memory.root())?)?;
+        let vcpu = Shared::new(Vcpu::new(id, boots, this.memory.root(), this.ring_bytes())?)?;
         let open = Open {
             vm: this.clone(),
             vcpu: vcpu.clone(),
@@ -171,6 +191,33 @@ impl Vm {
         // Reserved above, and nothing else adds.
         this.vcpus.lock().push(vcpu);
         Ok(answer)
+    }
+
+    /// The end of the numbers of vCPUs, which is set now if it was not yet. The caller has the turn.
+    fn limit_ids(&self, end: u64) -> u64 {
+        let old = self.ids.load(Ordering::Relaxed);
+        if old == 0 {
+            self.ids.store(end, Ordering::Relaxed);
+            return end;
+        }
+        old
+    }
+
+    /// `KVM_SET_BOOT_CPU_ID`.
+    fn set_boot(&self, id: u64) -> Answer {
+        let _turn = self.turn.take()?;
+        if !self.vcpus.lock().is_empty() {
+            return Err(EBUSY);
+        }
+        let end = match self.ids.load(Ordering::Relaxed) {
+            0 => u64::from(uapi::MAX_VCPU_IDS),
+            end => end,
+        };
+        if id > end {
+            return Err(EINVAL);
+        }
+        self.boots.store(id, Ordering::Relaxed);
+        Ok(0)
     }
 
     fn create_irqchip(&self) -> Answer {
@@ -204,8 +251,45 @@ impl Vm {
         self.memory.clear_dirty_log(slot, first, pages, from)
     }
 
+    fn ring_bytes(&self) -> u64 {
+        self.ring_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives each vCPU a ring of so many bytes, from now on.
+    fn use_rings(&self, bytes: u32) -> Answer {
+        let bytes = ring::check(bytes)?;
+        let _turn = self.turn.take()?;
+        if self.ring_bytes() != 0 || !self.vcpus.lock().is_empty() {
+            return Err(EINVAL);
+        }
+        self.memory.use_rings()?;
+        self.ring_bytes.store(bytes, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    /// `KVM_RESET_DIRTY_RINGS`: how many pages are clean now.
+    fn reset_rings(&self) -> Answer {
+        if self.ring_bytes() == 0 {
+            return Err(EINVAL);
+        }
+        // No vCPU comes meanwhile.
+        let _turn = self.turn.take()?;
+        let mut reset = self.memory.begin_reset();
+        let nth = |number| self.vcpus.lock().get(number).cloned();
+        for vcpu in (0..).map_while(nth) {
+            if let Some(ring) = vcpu.ring() {
+                reset.ring(ring);
+            }
+        }
+        Ok(reset.finish())
+    }
+
     /// `KVM_ENABLE_CAP`.
     fn enable(&self, wanted: &EnableCap) -> Answer {
+        if let extensions::DIRTY_LOG_RING | extensions::DIRTY_LOG_RING_ACQ_REL = wanted.number {
+            // As on Linux, whatever the flags are.
+            return self.use_rings(wanted.arguments[0] as u32);
+        }
         if wanted.flags != 0 {
             return Err(EINVAL);
         }
@@ -223,6 +307,23 @@ impl Vm {
                 Ok(0)
             }
             extensions::DISABLE_QUIRKS2 if wanted.arguments[0] & !extensions::QUIRKS == 0 => Ok(0),
+            extensions::MSR_PLATFORM_INFO => {
+                let shows = wanted.arguments[0] != 0;
+                self.shows_platform.store(shows, Ordering::Relaxed);
+                Ok(0)
+            }
+            extensions::MAX_VCPU_ID => {
+                let end = wanted.arguments[0];
+                if end > u64::from(uapi::MAX_VCPU_IDS) {
+                    return Err(EINVAL);
+                }
+                let _turn = self.turn.take()?;
+                let boots = self.boots.load(Ordering::Relaxed);
+                match boots <= end && self.limit_ids(end) == end {
+                    true => Ok(0),
+                    false => Err(EINVAL),
+                }
+            }
             extensions::EXIT_ON_EMULATION_FAILURE => {
                 let on = match wanted.arguments[0] {
                     on @ 0..=1 => on != 0,

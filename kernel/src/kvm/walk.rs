@@ -1,7 +1,7 @@
 //! A guest's own page tables, walked by the kernel: from a linear address to a guest-physical one, and accesses
 //! of the kernel to guest memory. For instructions that the kernel carries out; nothing here is fast.
 
-use super::memory::{Fault, GuestMemory};
+use super::memory::{DirtyRing, Fault, GuestMemory};
 use super::state::{CR0_PG, EFER_LMA, State};
 use crate::arch::protection_keys::Opened;
 use crate::arch::uaccess;
@@ -136,7 +136,7 @@ pub fn read(
     })
 }
 
-/// Writes memory at a linear address.
+/// Writes memory at a linear address, for the vCPU that has this ring.
 ///
 /// # Errors
 /// As for [`read`].
@@ -145,13 +145,14 @@ pub fn write(
     memory: &GuestMemory,
     linear: u64,
     from: &[u8],
+    ring: Option<&DirtyRing<'_>>,
 ) -> Result<(), Refused> {
     each_part(linear, from.len(), |at, done, part| {
         let physical = translate(state, memory, at, true)?;
         let host = memory
             .host_address(physical)
             .ok_or(Refused::NoMemory(physical))?;
-        match memory.prepare_write(physical) {
+        match memory.prepare_write(physical, ring) {
             Fault::Resolved(_) => {}
             Fault::Mmio => return Err(Refused::NoMemory(physical)),
             _ => return Err(Refused::ByHost),
@@ -162,7 +163,7 @@ pub fn write(
         drop(opened);
         written.map_err(|_| Refused::ByHost)?;
         // Once more: the log may have been read and cleared before the write.
-        match memory.prepare_write(physical) {
+        match memory.prepare_write(physical, ring) {
             Fault::Resolved(_) | Fault::Mmio => Ok(()),
             _ => Err(Refused::ByHost),
         }

@@ -91,5 +91,6 @@ mod guests {
     mod events;
     mod faults;
     mod reclaim;
+    mod rings;
     mod stress;
 }

@@ -29,6 +29,7 @@ errnos! {
     ESRCH = 3: "no such process",
     EINTR = 4: "interrupted",
     EIO = 5: "input/output error",
+    ENXIO = 6: "not offered here",
     EAGAIN = 11: "resource temporarily unavailable",
     ENOMEM = 12: "cannot allocate memory, or no mapping there",
     EACCES = 13: "permission denied",

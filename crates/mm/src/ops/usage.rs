@@ -67,7 +67,7 @@ pub struct Usage {
     pub anonymous: u64,
     /// Anonymous pages that were lazily freed (`MADV_FREE`) and not written since.
     pub lazily_free: u64,
-    /// Anonymous pages of huge pages that are mapped as a whole (`AnonHugePages`).
+    /// Pages of huge pages that are mapped as a whole (`AnonHugePages`), the huge zero page included.
     pub huge: u64,
     /// Pages that were swapped out.
     pub swapped: u64,
@@ -111,11 +111,11 @@ impl<M: Machine> AddressSpace<M> {
                         });
                     }
                     Span::Huge(_, value, part) => {
-                        let before = usage.anonymous;
                         for page in part.start..part.end {
                             self.add_entry(self.tables().part_of(value, page), &mut usage);
                         }
-                        usage.huge += usage.anonymous - before;
+                        // The huge zero page, too, as on Linux.
+                        usage.huge += part.len() * PAGE_SIZE;
                     }
                 }
                 true

@@ -24,7 +24,9 @@
 
 use core::ptr::NonNull;
 
-use faultless_paging::{Access, ENTRIES, Entry, Frame, Gather, Link, Page, Pages, Value, Walk};
+use faultless_paging::{
+    Access, ENTRIES, Entry, Frame, Gather, Link, Page, Pages, Table, Value, Walk,
+};
 use faultless_sync::atomic::{AtomicU64, Ordering};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
@@ -208,13 +210,49 @@ impl<M: Machine> HostPages<'_, M> {
         })
     }
 
-    /// Returns what the entry of a page shows, for the hook, whose caller is in a section; `None` as for
-    /// [`HostEntry::get`].
+    /// Returns the pages for the hook, whose caller is in a section.
     #[inline]
-    pub fn get_told(&self, page: Page) -> Option<HostPage> {
+    pub fn told(&self) -> ToldPages<'_, M> {
+        ToldPages {
+            tables: self.tables,
+            last: None,
+        }
+    }
+}
+
+/// The pages of a host for one call of a hook. Neighbours take one walk.
+///
+/// A table that was found may be moved or frozen meanwhile. Whatever does that, or changes an entry after it was looked at,
+/// tells the guests later.
+pub struct ToldPages<'a, M: Machine> {
+    tables: &'a Tables<M>,
+    /// The table that was found last, its number, and whether it is frozen.
+    last: Option<(u64, &'a Table, bool)>,
+}
+
+impl<'a, M: Machine> ToldPages<'a, M> {
+    /// Returns what the entry of a page shows; `None` as for [`HostEntry::get`].
+    #[inline]
+    pub fn get(&mut self, page: Page) -> Option<HostPage> {
+        let number = page.0 / ENTRIES as u64;
+        match self.last {
+            Some((last, table, is_frozen)) if last == number => {
+                shown(self.tables, table.entry(page.0, 0).load(), is_frozen)
+            }
+            _ => self.walk(page),
+        }
+    }
+
+    #[inline]
+    fn walk(&mut self, page: Page) -> Option<HostPage> {
         // SAFETY: the caller of the hook is in a section.
         match unsafe { self.tables.look_unchecked(page) } {
-            Walk::Leaf { value, link, .. } => shown(self.tables, value, link.is_frozen()),
+            Walk::Leaf { value, link, .. } => {
+                let table = link.table::<M::Format, M>(self.tables.machine());
+                let number = page.0 / ENTRIES as u64;
+                self.last = table.map(|table| (number, table, link.is_frozen()));
+                shown(self.tables, value, link.is_frozen())
+            }
             // A huge page is not frozen: a fork write-protects or splits it.
             Walk::Huge { value, .. } => {
                 shown(self.tables, self.tables.part_of(value, page.0), false)

@@ -12,7 +12,7 @@
 //!
 //! *Models*: loom `log.rs`.
 
-use faultless_paging::{Access, Page, Walk};
+use faultless_paging::{Access, Page, Value, Walk};
 use faultless_trace::{Event, FastPageFault};
 
 use crate::fault::{GuestFault, Repair};
@@ -49,19 +49,40 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// for it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn repair_recorded(&self, fault: &GuestFault) -> Option<Repair> {
+    pub(crate) fn repair_recorded(&self, fault: &GuestFault<'_>) -> Option<Repair> {
         let mut event = FastPageFault {
             vcpu: fault.vcpu,
             address: fault.address,
             error_code: fault.error_code,
             ..FastPageFault::default()
         };
-        let repair = self.repair(Page::containing(fault.address), fault.access, &mut event);
+        let repair = match self.has_rings() {
+            true => self.repair_in_ring(fault, &mut event),
+            false => self.repair(Page::containing(fault.address), fault.access, &mut event),
+        };
         event.is_fixed = repair == Some(Repair::Fast);
         event.is_spurious = repair == Some(Repair::Spurious);
         self.memory
             .record(|now| Event::fast_page_fault(now, &event));
         repair
+    }
+
+    /// Returns an entry so that it allows an access. `None` if it takes more than what the entry says.
+    #[inline(always)]
+    pub(crate) fn repaired(value: Value, access: Access) -> Option<Value> {
+        let mut new = value;
+        if M::SecondLevel::is_tracked(value) {
+            new = M::SecondLevel::restored(value);
+        } else if !Self::FORMAT.is_present(value) || Self::FORMAT.is_claimed(value) {
+            return None;
+        }
+        if !Self::FORMAT.permits(new, access) {
+            if access != Access::Write || !M::SecondLevel::may_write(value) {
+                return None;
+            }
+            new = M::SecondLevel::writable(new);
+        }
+        Some(new)
     }
 
     /// Repairs the entry of a page. `None` if it takes more than what the entry says.
@@ -81,18 +102,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         };
         loop {
             sink.found(value);
-            let mut new = value;
-            if M::SecondLevel::is_tracked(value) {
-                new = M::SecondLevel::restored(value);
-            } else if !Self::FORMAT.is_present(value) || Self::FORMAT.is_claimed(value) {
-                return None;
-            }
-            if !Self::FORMAT.permits(new, access) {
-                if access != Access::Write || !M::SecondLevel::may_write(value) {
-                    return None;
-                }
-                new = M::SecondLevel::writable(new);
-            }
+            let new = Self::repaired(value, access)?;
             if new == value {
                 return Some(Repair::Spurious);
             }

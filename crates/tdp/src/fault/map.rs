@@ -5,7 +5,7 @@
 //!    first, it does, with nothing held, and this begins again.
 //! 3. Find the guest's entry. Missing tables are installed.
 //! 4. Claim it, a full barrier, and validate: both tables are linked, the slots are the same, the host's entry shows the same.
-//! 5. Publish.
+//! 5. Push a page that becomes dirty into the vCPU's ring, if it has one. Publish.
 //! 6. Map what the host has of the pages beside it, the entries of which are on the same cache line, in the same way
 //!    ([`crate::fault::around`]).
 //!
@@ -20,9 +20,10 @@ use faultless_paging::{Access, Entry, Link, Page, Value};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Mutant, mutant};
 
-use crate::fault::{GuestOutcome, Repair};
+use crate::fault::{GuestFault, GuestOutcome, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::log::ring::{DirtyRing, RingFull};
 use crate::slots::slot::SlotBody;
 use crate::tables::{Again, InterruptsOff, Place};
 
@@ -35,12 +36,15 @@ pub(crate) struct Mapping<'s, M: GuestMachine> {
     pub(crate) host: HostEntry<'s, M>,
     /// The link of the guest's table.
     pub(crate) link: Link<'s>,
+    /// The vCPU's ring.
+    pub(crate) ring: Option<&'s DirtyRing<'s>>,
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes one try.
     #[inline]
-    pub(crate) fn map(&self, page: Page, access: Access) -> Result<GuestOutcome, Again> {
+    pub(crate) fn map(&self, fault: &GuestFault<'_>) -> Result<GuestOutcome, Again> {
+        let (page, access) = (Page::containing(fault.address), fault.access);
         let _lock = self.mmu_lock();
         let section = self.memory.enter();
         let slots = self.slots_now();
@@ -85,6 +89,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             page,
             host,
             link,
+            ring: fault.ring,
         };
         let writes = access == Access::Write;
         self.publish(&mapping, (entry, value), shown, writes)?;
@@ -104,16 +109,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let Mapping { slot, .. } = mapping;
         let may_write = shown.takes_stores && !slot.is_read_only();
         let is_dirty = may_write && (writes || !slot.logs());
-        let write = is_dirty || (may_write && self.options.dirty_bits);
+        let write = is_dirty || (may_write && self.has_dirty_bits());
         let machine = self.machine();
         let _off = InterruptsOff::new(machine);
         let claim = entry
             .claim::<M::SecondLevel>(value, machine.cpu())
             .map_err(|_| Again::Busy)?;
-        // A slot may move by a part of itself. Then what its pages showed before is zapped first.
-        let leaves = |old: &SlotBody| old.pages.contains(mapping.page);
-        let has_slots = self.slots.load(Ordering::Relaxed) == mapping.slots
-            && !self.leaving().is_some_and(leaves);
+        let has_slots = self.has_slots(mapping.slots, mapping.page);
         let is_shown = mapping.host.is_in_place() && mapping.host.get() == Some(shown);
         let is_valid = mapping.link.is_valid()
             && (has_slots || mutant(Mutant::SlotsNotValidated))
@@ -121,9 +123,35 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if !is_valid {
             return Err(Again::Busy);
         }
+        if is_dirty && slot.logs() {
+            self.push(slot, mapping.page, mapping.ring)?;
+        }
         self.mapped(slot, mapping.page.0, entry);
         let rights = [write, is_dirty, may_write];
         claim.publish(M::SecondLevel::page(shown.frame, rights));
         Ok(())
+    }
+
+    /// Whether the slot of a page is still the one that a snapshot shows. To be asked after a claim of the page's entry.
+    #[inline]
+    pub(crate) fn has_slots(&self, slots: u64, page: Page) -> bool {
+        // A slot may move by a part of itself. Then what its pages showed before is zapped first.
+        let leaves = |old: &SlotBody| old.pages.contains(page);
+        self.slots.load(Ordering::Relaxed) == slots && !self.leaving().is_some_and(leaves)
+    }
+
+    /// Pushes a page of a logged slot that becomes dirty, under the claim of its entry, if the guest has rings.
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        slot: &SlotBody,
+        page: Page,
+        ring: Option<&DirtyRing<'_>>,
+    ) -> Result<(), RingFull> {
+        match ring {
+            Some(ring) => ring.push((slot.number, page.0 - slot.pages.start)),
+            None if self.has_rings() => Err(RingFull),
+            None => Ok(()),
+        }
     }
 }

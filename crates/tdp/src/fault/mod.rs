@@ -1,13 +1,14 @@
 //! Faults of a guest: an access that its second-level tables do not allow.
 //!
-//! First the fast path ([`fast`]), then, if the entry alone does not say enough, the page is mapped ([`map`]).
+//! First the fast path ([`fast`], [`ringed`]), then, if the entry alone does not say enough, the page is mapped ([`map`]).
 //!
-//! *Writes*: the entry; tables that are missing; this CPU's counters. What the host's own fault writes, if its page is not
+//! *Writes*: the entry; tables that are missing; the vCPU's ring; this CPU's counters. What the host's own fault writes, if its page is not
 //! there.
 
 mod around;
 mod fast;
 mod map;
+mod ringed;
 
 use faultless_mm::Outcome;
 use faultless_paging::{Access, ENTRIES, LEVELS, PAGE_SIZE, Page};
@@ -15,6 +16,7 @@ use faultless_sync::Backoff;
 use faultless_trace::{Counter, Tracer};
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::log::ring::{DirtyRing, RingFull};
 use crate::tables::Again;
 
 /// Guest-physical pages that the tables reach.
@@ -32,6 +34,9 @@ pub enum GuestOutcome {
     Device,
     /// The host's memory there cannot be accessed like this: never [`Outcome::Resolved`].
     Host(Outcome),
+    /// The page is not dirty yet, and there is no place for it in the ring, or the fault has no ring and the guest has. The access can be
+    /// tried again after a reset.
+    RingFull,
 }
 
 /// How a guest's entry came to allow an access.
@@ -46,8 +51,8 @@ pub enum Repair {
 }
 
 /// A guest's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuestFault {
+#[derive(Clone, Copy, Debug)]
+pub struct GuestFault<'r> {
     /// The guest-physical address.
     pub address: u64,
     /// What the guest wants to do there.
@@ -56,6 +61,8 @@ pub struct GuestFault {
     pub vcpu: u32,
     /// The lower bits of hardware's error code, for the trace.
     pub error_code: u8,
+    /// The ring of the vCPU, in a guest that has rings ([`Guest::use_rings`]).
+    pub ring: Option<&'r DirtyRing<'r>>,
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
@@ -68,6 +75,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             access,
             vcpu: 0,
             error_code: 0,
+            ring: None,
         };
         self.fault_of_vcpu(&fault)
     }
@@ -75,12 +83,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Resolves a guest's fault. With no lock held, outside sections, in the thread of a vCPU, whose own address space may be
     /// any.
     #[inline]
-    pub fn fault_of_vcpu(&self, fault: &GuestFault) -> GuestOutcome {
+    pub fn fault_of_vcpu(&self, fault: &GuestFault<'_>) -> GuestOutcome {
         let (page, access) = (Page::containing(fault.address), fault.access);
         self.memory.count(Counter::PfTaken);
         // Outside the limit the walk would find another page's entry.
         let repaired = match self.options.fast_page_fault && page.0 < LIMIT {
             true if Tracer::any_is_on() => self.repair_recorded(fault),
+            true if self.has_rings() => self.repair_in_ring(fault, &mut ()),
             true => self.repair(page, access, &mut ()),
             false => None,
         };
@@ -90,7 +99,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             self.count(repair);
             return GuestOutcome::Resolved(repair);
         }
-        self.map_or_fail(page, access)
+        self.map_or_fail(fault)
     }
 
     #[inline]
@@ -109,11 +118,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     #[inline(never)]
-    fn map_or_fail(&self, page: Page, access: Access) -> GuestOutcome {
+    fn map_or_fail(&self, fault: &GuestFault<'_>) -> GuestOutcome {
         let mut backoff = Backoff::new();
         let mut searches = 0;
         loop {
-            match self.map(page, access) {
+            match self.map(fault) {
                 Ok(outcome) => {
                     if let GuestOutcome::Resolved(repair) = outcome {
                         self.count(repair);
@@ -121,6 +130,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     return outcome;
                 }
                 Err(Again::Busy) => {}
+                Err(Again::Ring(RingFull)) => return GuestOutcome::RingFull,
                 Err(Again::Memory) => {
                     searches += 1;
                     if searches > SEARCHES {
@@ -129,7 +139,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     self.find_memory();
                 }
                 Err(Again::Host(host)) => {
-                    match self.space().fault_by_kernel(host * PAGE_SIZE, access) {
+                    match self.space().fault_by_kernel(host * PAGE_SIZE, fault.access) {
                         // No rest: mostly the page is there now.
                         Outcome::Resolved => continue,
                         outcome => return GuestOutcome::Host(outcome),

@@ -6,14 +6,17 @@
 //!
 //! * Clearing a page takes write access away. After the flush at the end, every store faults again. Where hardware's dirty bit
 //!   is used ([`crate::Options::dirty_bits`]), that bit is the mark and is cleared instead, and nothing faults.
+//! * A guest with rings ([`ring`]) has no bits: each fault that makes a page dirty also pushes the page into its vCPU's ring.
 //! * Nothing that a fault waits for is held. A store that is let through while the log is read is in this log or the next.
 //!
 //! *Writes*: entries that are cleared, and their bits.
 //!
-//! *Models*: loom `log.rs`.
+//! *Models*: loom `log.rs`, `ring.rs`.
 
 pub(crate) mod bitmap;
 mod page;
+pub(crate) mod reset;
+pub(crate) mod ring;
 
 use faultless_mm::Errno;
 use faultless_paging::Pages;
@@ -28,7 +31,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// `clears`, the pages are clean from then on, as seen once this returns.
     ///
     /// # Errors
-    /// `ENOENT` for a slot that is not there or not logged; what `give` returns.
+    /// `ENXIO` for a guest with rings; `ENOENT` for a slot that is not there or not logged; what `give` returns.
     pub fn get_dirty_log(
         &self,
         slot: u32,
@@ -36,6 +39,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         give: &mut dyn FnMut(u64) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let _kept = self.changes.read(self.machine());
+        self.check_log()?;
         let slots = self.slots_now();
         let slot = slots.by_number(slot).filter(|slot| slot.logs());
         let slot = slot.ok_or(Errno::ENOENT)?;
@@ -61,7 +65,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// a bit.
     ///
     /// # Errors
-    /// `ENOENT` as above; `EINVAL` if `first` or `count` is no multiple of 64, unless the range ends with the slot, or the
+    /// `ENXIO`, `ENOENT` as above; `EINVAL` if `first` or `count` is no multiple of 64, unless the range ends with the slot, or the
     /// range is not inside the slot; what `wanted` returns.
     pub fn clear_dirty_log(
         &self,
@@ -71,6 +75,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         wanted: &mut dyn FnMut() -> Result<u64, Errno>,
     ) -> Result<(), Errno> {
         let _kept = self.changes.read(self.machine());
+        self.check_log()?;
         let slots = self.slots_now();
         if !first.is_multiple_of(64) {
             return Err(Errno::EINVAL);
@@ -103,6 +108,14 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         result
     }
 
+    /// Whether there are logs of slots, rather than rings.
+    fn check_log(&self) -> Result<(), Errno> {
+        match self.has_rings() {
+            true => Err(Errno::ENXIO),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the pages of the slot that one word is about.
     fn pages_of_word(slot: &SlotBody, first: u64) -> Pages {
         let start = slot.pages.start + first;
@@ -125,13 +138,24 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     /// Returns which of the wanted pages are dirty, and makes them clean.
-    fn take_word(&self, slot: &SlotBody, first: u64, wanted: u64, has_cleared: &mut bool) -> u64 {
+    pub(crate) fn take_word(
+        &self,
+        slot: &SlotBody,
+        first: u64,
+        wanted: u64,
+        has_cleared: &mut bool,
+    ) -> u64 {
         let _lock = self.mmu_lock();
         let _section = self.memory.enter();
         let pages = Self::pages_of_word(slot, first);
         let wanted = wanted & mask(pages.len());
+        if wanted == 0 {
+            return 0;
+        }
+        let end = pages.start + u64::from(u64::BITS - wanted.leading_zeros());
+        let part = Pages::new(pages.start + u64::from(wanted.trailing_zeros()), end);
         let mut bits = 0;
-        self.for_each(slot, pages, &mut |entry, page| {
+        self.for_each(slot, part, &mut |entry, page| {
             let bit = 1 << (page - pages.start);
             if wanted & bit == 0 {
                 return;
@@ -148,7 +172,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Returns the entry of a page that was written, so that it no longer says so.
     #[inline]
     fn cleaned(&self, value: u64) -> Option<u64> {
-        M::SecondLevel::is_written(value).then(|| match self.options.dirty_bits {
+        M::SecondLevel::is_written(value).then(|| match self.has_dirty_bits() {
             true => Self::FORMAT.cleaned(value),
             false => M::SecondLevel::protected(value),
         })

@@ -176,7 +176,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         };
         if let Some(other) = log_of {
             body.log.adopt(&other.log);
-        } else if body.logs() {
+        } else if body.logs() && !self.has_rings() {
             bitmap::fill(self.memory, body).inspect_err(|_| self.retire_body(body))?;
         }
         Ok(frame)

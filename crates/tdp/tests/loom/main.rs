@@ -8,4 +8,5 @@ mod vcpu;
 
 mod host;
 mod log;
+mod ring;
 mod slots;

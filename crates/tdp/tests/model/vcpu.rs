@@ -5,7 +5,10 @@ use std::sync::Arc;
 use faultless_mm::{Access, AddressSpace, EntryFormat};
 use faultless_paging::{LEVELS, Page, Table};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_tdp::{Guest, GuestMachine, GuestOutcome, Npt, Options, OwnedGuest, Slot, SlotFlags};
+use faultless_tdp::{
+    DirtyPage, DirtyRing, Guest, GuestFault, GuestMachine, GuestOutcome, Npt, Options, OwnedGuest,
+    Slot, SlotFlags,
+};
 
 use crate::model::{Model, PAGE, World};
 
@@ -88,16 +91,48 @@ pub fn dirty(guest: &ModelGuest, clears: bool) -> u64 {
     bits
 }
 
+/// Makes a ring with so many places.
+pub fn ring(places: usize) -> Arc<DirtyRing<'static>> {
+    let places = Vec::from_iter((0..places).map(|_| DirtyPage::default()));
+    Arc::new(DirtyRing::new(places.leak(), 0).expect("a power of two"))
+}
+
+/// Harvests a ring and resets it. Returns the pages of slot 0 that were in it, as bits.
+pub fn reset(guest: &ModelGuest, ring: &DirtyRing<'_>, next: &mut u64) -> u64 {
+    let (mut bits, before) = (0, *next);
+    while let Some((slot, page)) = ring.harvest(next) {
+        assert_eq!(slot, 0, "a page that was not pushed");
+        bits |= 1 << page;
+    }
+    let mut reset = guest.begin_reset();
+    reset.ring(ring);
+    let harvested = *next - before;
+    assert_eq!(
+        reset.finish(),
+        harvested,
+        "what is in the ring is not what was reset"
+    );
+    bits
+}
+
 /// A vCPU on a CPU, run by the calling thread.
 pub struct Vcpu<'a> {
     guest: &'a Guest<Model, Arc<Host>>,
     cpu: u32,
+    ring: Option<&'a DirtyRing<'a>>,
 }
 
 impl<'a> Vcpu<'a> {
     /// The vCPU of `guest` on CPU `cpu`.
     pub fn new(guest: &'a ModelGuest, cpu: u32) -> Self {
-        Self { guest, cpu }
+        let ring = None;
+        Self { guest, cpu, ring }
+    }
+
+    /// One that logs its stores in a ring.
+    pub fn with_ring(guest: &'a ModelGuest, cpu: u32, ring: &'a DirtyRing<'a>) -> Self {
+        let ring = Some(ring);
+        Self { guest, cpu, ring }
     }
 
     fn machine(&self) -> &'static Model {
@@ -147,7 +182,14 @@ impl<'a> Vcpu<'a> {
                 }
             }
             drop(tlb);
-            match self.guest.fault(page * PAGE, access) {
+            let fault = GuestFault {
+                address: page * PAGE,
+                access,
+                vcpu: self.cpu,
+                error_code: 0,
+                ring: self.ring,
+            };
+            match self.guest.fault_of_vcpu(&fault) {
                 GuestOutcome::Resolved(_) => {}
                 _ => return None,
             }

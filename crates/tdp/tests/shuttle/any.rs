@@ -3,6 +3,7 @@
 //! * The machine checks that no vCPU has cached a frame that is freed, and `World::finish` the host's invariants; at the end the
 //!   guest's entries show nothing that its host does not ([`Guest::verify`](faultless_tdp::Guest::verify)).
 //! * A vCPU that has stored a word to a logged page finds the page in the log, unless it was cleared since.
+//! * A copy of what is in rings, made after each reset, is at the end what vCPUs have stored.
 
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use faultless_mm::{
     AgingMode, Cpu, FrameSource, MemoryObject, Mover, Opened, PROT_READ, Policy, advice, flags,
     remap_flags,
 };
-use faultless_tdp::{Options, Slot, SlotFlags};
+use faultless_tdp::{DirtyRing, Options, Slot, SlotFlags};
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
-use crate::vcpu::{ModelGuest, Vcpu, finish, guest_with};
+use crate::vcpu::{ModelGuest, Vcpu, finish, guest_with, reset, ring};
 
 /// Pages of the host that slots show.
 const PAGES: u64 = 8;
@@ -24,6 +25,8 @@ const GUEST_PAGES: u64 = 16;
 struct Scene {
     guest: Arc<ModelGuest>,
     store: MemoryObject<Model>,
+    /// Those of the CPUs' vCPUs, if the guest has rings.
+    rings: Vec<Arc<DirtyRing<'static>>>,
 }
 
 /// Migrates the page at an address to another frame.
@@ -115,7 +118,10 @@ fn of_the_host(cpu: &Processor<'_>, scene: &Scene) {
 
 fn of_the_guest(cpu: &Processor<'_>, scene: &Scene) {
     let guest = &scene.guest;
-    let vcpu = Vcpu::new(guest, cpu.number());
+    let vcpu = match scene.rings.get(cpu.number() as usize) {
+        Some(ring) => Vcpu::with_ring(guest, cpu.number(), ring),
+        None => Vcpu::new(guest, cpu.number()),
+    };
     let mut rng = thread_rng();
     let number = rng.gen_range(0..2);
     match rng.gen_range(0..8) {
@@ -130,8 +136,18 @@ fn of_the_guest(cpu: &Processor<'_>, scene: &Scene) {
             };
             let _ = guest.set_slot(number, &slot);
         }
+        1 if !scene.rings.is_empty() => {
+            // Pages that nothing has harvested stay.
+            let mut reset = guest.begin_reset();
+            scene.rings.iter().for_each(|ring| reset.ring(ring));
+        }
         1 => {
             let _ = guest.get_dirty_log(number, rng.r#gen(), &mut |_| Ok(()));
+        }
+        2 if !scene.rings.is_empty() => {
+            // What another thread does at the same time is what a broken program does.
+            let ring = &scene.rings[rng.gen_range(0..scene.rings.len())];
+            ring.harvest(&mut rng.gen_range(0..4));
         }
         2 => {
             let bits = rng.r#gen();
@@ -182,8 +198,18 @@ fn several(policy: Policy, failing: u32) {
         host_address: 0,
         flags: SlotFlags::LOG_DIRTY_PAGES,
     };
+    let has_rings = rng.gen_range(0..3) == 0;
+    if has_rings {
+        guest.use_rings().unwrap();
+    }
+    let rings = (0..THREADS).filter(|_| has_rings).map(|_| ring(4));
+    let rings = Vec::from_iter(rings);
     guest.set_slot(0, &slot).unwrap();
-    let scene = Arc::new(Scene { guest, store });
+    let scene = Arc::new(Scene {
+        guest,
+        store,
+        rings,
+    });
     memory.machine().fail_one_in(failing);
     let step = |cpu: &Processor<'_>, scene: &Scene| match thread_rng().gen_range(0..5) {
         0 | 1 => of_the_host(cpu, scene),
@@ -334,4 +360,120 @@ fn logged(policy: Policy) {
 #[test]
 fn stores_are_logged() {
     explore_under(Policy::ALL, 1000, logged);
+}
+
+/// Two vCPUs store to four pages, while a thread harvests and resets their rings, moves the slot and begins its log anew, and copies
+/// pages; and the host changes what holds them.
+fn logged_in_rings(policy: Policy) {
+    let world = World::with_frames(200, 4, 0, policy);
+    world.map(0, PAGES, RW);
+    let _swap = world.swap(12);
+    let mut rng = thread_rng();
+    let guest = guest_with(
+        &world,
+        Options {
+            tdp_mmu: rng.r#gen(),
+            fast_page_fault: rng.gen_range(0..4) != 0,
+            accessed_bits: rng.r#gen(),
+            dirty_bits: rng.r#gen(),
+        },
+    );
+    guest.use_rings().unwrap();
+    let place = |first: u64, flags| Slot {
+        guest_address: first * PAGE,
+        size: 4 * PAGE,
+        host_address: 0,
+        flags,
+    };
+    guest
+        .set_slot(0, &place(4, SlotFlags::LOG_DIRTY_PAGES))
+        .unwrap();
+    let rings = [ring(8), ring(8)];
+    let changer = world.run(3, |cpu| {
+        let space = cpu.space();
+        let mut rng = thread_rng();
+        for _ in 0..5 {
+            let (page, pages) = (rng.gen_range(0..4), rng.gen_range(1..4));
+            let (at, length) = (page * PAGE, pages * PAGE);
+            let _ = match rng.gen_range(0..5) {
+                0 => space.madvise(at, length, advice::DONTNEED),
+                1 => space.madvise(at, length, advice::PAGEOUT),
+                2 => space.fork().map(|child| {
+                    child.destroy();
+                }),
+                3 => {
+                    migrate(cpu, at);
+                    Ok(())
+                }
+                _ => {
+                    if let Some(frame) = space.translate(at) {
+                        space.memory().set_idle(frame);
+                        space.memory().is_idle(frame);
+                    }
+                    Ok(())
+                }
+            };
+        }
+    });
+    let vcpus = [1, 2].map(|number| {
+        let (guest, ring) = (guest.clone(), rings[number as usize - 1].clone());
+        world.run(number, move |_| {
+            let vcpu = Vcpu::with_ring(&guest, number, &ring);
+            for word in 1..7 {
+                vcpu.store(
+                    4 + thread_rng().gen_range(0..5),
+                    10 * u64::from(number) + word,
+                );
+            }
+        })
+    });
+    let cpu = world.cpu();
+    let load = |page: u64| cpu.load(page * PAGE).unwrap();
+    let (mut first, mut copy, mut next) = (4, [0; 4], [0; 2]);
+    let follow = |bits: u64, copy: &mut [u64; 4]| {
+        for page in (0..4).filter(|page| bits >> page & 1 != 0) {
+            copy[page as usize] = load(page);
+        }
+    };
+    let all = |next: &mut [u64; 2]| {
+        let each = rings.iter().zip(next);
+        each.fold(0, |bits, (ring, next)| bits | reset(&guest, ring, next))
+    };
+    for _ in 0..6 {
+        match rng.gen_range(0..6) {
+            0 => {
+                first = 9 - first;
+                guest
+                    .set_slot(0, &place(first, SlotFlags::LOG_DIRTY_PAGES))
+                    .unwrap();
+            }
+            1 => {
+                guest
+                    .set_slot(0, &place(first, SlotFlags::empty()))
+                    .unwrap();
+                guest
+                    .set_slot(0, &place(first, SlotFlags::LOG_DIRTY_PAGES))
+                    .unwrap();
+                follow(15, &mut copy);
+            }
+            _ => follow(all(&mut next), &mut copy),
+        }
+    }
+    changer.join().unwrap();
+    vcpus.into_iter().for_each(|vcpu| vcpu.join().unwrap());
+    follow(all(&mut next), &mut copy);
+    for page in 0..4 {
+        let last = load(page);
+        assert!(
+            last == copy[page as usize] || last == 0,
+            "a store is in no ring"
+        );
+    }
+    guest.verify().unwrap();
+    finish(guest, world);
+}
+
+#[test]
+fn stores_are_in_rings() {
+    explore_under(Policy::ALL, 1000, logged_in_rings);
 }

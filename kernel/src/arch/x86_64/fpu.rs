@@ -128,6 +128,35 @@ pub fn enable(boot: bool) {
     }
 }
 
+/// The components of the kernel's, and so of guests; 0 without `XSAVE`.
+pub fn components() -> u64 {
+    COMPONENTS.load(Ordering::Relaxed)
+}
+
+/// Makes these components those that instructions of a guest use and see. The CPU has them.
+#[inline]
+pub fn choose(chosen: u64) {
+    if chosen != components() {
+        set_components(chosen);
+    }
+}
+
+/// Makes all components of the kernel's those in use again. Returns those that were.
+#[inline]
+pub fn choose_all() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: As for `xsetbv`; nothing is written.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags));
+    }
+    let chosen = u64::from(low) | u64::from(high) << 32;
+    if chosen != components() {
+        set_components(components());
+    }
+    chosen
+}
+
 fn set_components(components: u64) {
     // SAFETY: The CPU offers each of them, and CR4.OSXSAVE is set.
     unsafe {
@@ -161,9 +190,10 @@ pub fn save(area: &mut Area) {
 fn is_initial_x87(area: &Area) -> bool {
     const CONTROL: u64 = 0x37f;
     let words = area.0[..REGISTERS_END].as_chunks::<8>().0;
-    let is_zero = |words: &[[u8; 8]]| words.iter().all(|&word| word == [0; 8]);
-    // The word at 24 is MXCSR and its mask.
-    words[0] == CONTROL.to_le_bytes() && is_zero(&words[1..3]) && is_zero(&words[4..])
+    // The word at 24 is MXCSR and its mask. Without a branch for each word: mostly all are zero.
+    let others = words[1..3].iter().chain(&words[4..]);
+    let any = others.fold(0, |any, &word| any | u64::from_le_bytes(word));
+    words[0] == CONTROL.to_le_bytes() && any == 0
 }
 
 /// Loads the registers from state that the CPU saved or [`check`] accepted.

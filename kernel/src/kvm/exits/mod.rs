@@ -25,6 +25,7 @@ pub enum Next {
 }
 
 mod code {
+    pub const WRITE_CR4: u64 = 0x14;
     pub const DEBUG_REGISTER: u64 = 0x20;
     pub const LAST_DEBUG_REGISTER: u64 = 0x3f;
     pub const EXCEPTION: u64 = 0x40;
@@ -73,7 +74,7 @@ pub fn handle(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> {
     if code == code::PORT {
         vcpu.stats.add(Stat::IoExits);
         state.control().event = 0;
-        return io::exit(state, &vm.memory, &vcpu.area);
+        return io::exit(state, &vm.memory, vcpu);
     }
     if code == code::INTERRUPT {
         events::deliver_again(state);
@@ -111,6 +112,7 @@ fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> 
         access,
         vcpu: vcpu.id,
         error_code: error as u8,
+        ring: vcpu.ring(),
     };
     match vm.memory.fault_of_vcpu(&fault) {
         Fault::Resolved(repair) => {
@@ -144,6 +146,10 @@ fn nested_fault(vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Errno> 
             Err(EINTR)
         }
         Fault::Refused => Err(EFAULT),
+        Fault::RingFull => {
+            vcpu.area.leave(uapi::exit::DIRTY_RING_FULL, &[]);
+            Ok(Next::Leave)
+        }
     }
 }
 
@@ -165,9 +171,11 @@ fn other(code: u64, vm: &Vm, vcpu: &Vcpu, state: &mut State) -> Result<Next, Err
             }
         }
         code::NMI | code::INIT => {}
+        // The instruction is carried out when the guest is entered again.
+        code::WRITE_CR4 => state.show_xcr0(),
         code::INTERRUPT_WINDOW => interrupts::close_window(state),
         code::CPUID => cpuid::emulate(state),
-        code::MESSAGE => msr::exit(state),
+        code::MESSAGE => msr::exit(vm, state),
         code::HLT => {
             vcpu.stats.add(Stat::HaltExits);
             state.skip(1);

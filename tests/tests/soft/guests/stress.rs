@@ -10,7 +10,7 @@
 //! | 2 | also takes write access away for a while | its last number, or a store that fails |
 //! | 3 | also moves it elsewhere and back | its last number, or an access that fails |
 //!
-//! A copy follows the dirty log, as a migration does. At the end it is equal, except where the host has discarded.
+//! A copy follows the dirty log, or the vCPUs' rings, as a migration does. At the end it is equal, except where the host has discarded.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use faultless_mm::{Access, AgingMode, Outcome, PhysicalMemory, advice, remap_flags};
 use faultless_soft::{Exit, SoftCpu, SoftSpace, SoftVcpu, Trap};
-use faultless_tdp::{Options, Slot, SlotFlags};
+use faultless_tdp::{DirtyPage, DirtyRing, Options, Slot, SlotFlags};
 use faultless_tests::guest::{BASE, OneSlot};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, budget, machine};
@@ -40,6 +40,8 @@ const MOVED: u64 = 3;
 /// What the threads of a round share.
 struct Run<'a> {
     test: &'a OneSlot,
+    /// Those of the vCPUs, if the guest has rings.
+    rings: &'a [DirtyRing<'a>],
     stop: AtomicBool,
     /// The last number of each page, which its vCPU writes.
     last: Vec<AtomicU64>,
@@ -65,9 +67,17 @@ fn may_fail(exit: Exit, part: u64, is_store: bool) -> bool {
     is_refused && (part == MOVED || (part == 2 && is_store))
 }
 
-fn vcpu(run: &Run<'_>, number: u64, vcpu: &SoftVcpu<'_>) {
+fn vcpu(run: &Run<'_>, number: u64, cpu: &SoftCpu<'_>, vcpu: &SoftVcpu<'_>) {
     let mut numbers = Numbers(run.seed ^ number);
     run.start.wait();
+    let own;
+    let vcpu = match run.rings.get(number as usize) {
+        Some(ring) => {
+            own = SoftVcpu::with_ring(cpu, &run.test.guest, ring);
+            &own
+        }
+        None => vcpu,
+    };
     while run.goes_on() {
         let page = numbers.below(PAGES / VCPUS) * VCPUS + number;
         let (part, at) = (page / PART, BASE + page * PAGE);
@@ -80,6 +90,7 @@ fn vcpu(run: &Run<'_>, number: u64, vcpu: &SoftVcpu<'_>) {
         }
         match vcpu.store(at, last + 1) {
             Ok(()) => run.last[page as usize].store(last + 1, Ordering::Relaxed),
+            Err(Exit::RingFull) if !run.rings.is_empty() => continue,
             Err(exit) => assert!(may_fail(exit, part, true), "page {page}: {exit:?}"),
         }
         if part == 0 {
@@ -165,6 +176,8 @@ struct Copy {
     words: Vec<u64>,
     /// Pages that are to be copied.
     waiting: Vec<bool>,
+    /// Pages that each ring has had.
+    harvested: [u64; VCPUS as usize],
 }
 
 impl Copy {
@@ -189,6 +202,18 @@ impl Copy {
             .into_iter()
             .for_each(|page| self.waiting[page as usize] = true);
     }
+
+    /// Waits for what the rings have, and resets them.
+    fn reset(&mut self, run: &Run<'_>) {
+        let mut pages = Vec::new();
+        for (ring, next) in run.rings.iter().zip(&mut self.harvested) {
+            pages.extend(std::iter::from_fn(|| ring.harvest(next)).map(|(_, page)| page));
+        }
+        let mut reset = run.test.guest.begin_reset();
+        run.rings.iter().for_each(|ring| reset.ring(ring));
+        assert_eq!(reset.finish(), pages.len() as u64);
+        self.wait_for(pages);
+    }
 }
 
 /// Logs, clears, switches the log off and on, and has a second slot by times. Ends with the log on.
@@ -197,6 +222,7 @@ fn hypervisor(run: &Run<'_>, cpu: &SoftCpu<'_>) -> Copy {
     let mut copy = Copy {
         words: vec![0; PAGES as usize],
         waiting: vec![true; PAGES as usize],
+        harvested: [0; VCPUS as usize],
     };
     let mut has_alias = false;
     let mut alias = |is_there: bool| {
@@ -217,7 +243,8 @@ fn hypervisor(run: &Run<'_>, cpu: &SoftCpu<'_>) -> Copy {
         match numbers.below(8) {
             0 => {
                 run.test.set(SlotFlags::empty());
-                let full = numbers.below(2) == 0;
+                // With rings such a log would be one that nothing clears.
+                let full = numbers.below(2) == 0 && run.rings.is_empty();
                 let mut flags = SlotFlags::LOG_DIRTY_PAGES;
                 flags.set(SlotFlags::LOG_BEGINS_FULL, full);
                 run.test.set(flags);
@@ -225,6 +252,7 @@ fn hypervisor(run: &Run<'_>, cpu: &SoftCpu<'_>) -> Copy {
             }
             1 => alias(true),
             2 => alias(false),
+            _ if !run.rings.is_empty() => copy.reset(run),
             3..=4 => {
                 let dirty = run.test.dirty(false);
                 let word = dirty.iter().fold(0, |word, page| word | 1 << page);
@@ -241,8 +269,15 @@ fn hypervisor(run: &Run<'_>, cpu: &SoftCpu<'_>) -> Copy {
 }
 
 fn round(test: &OneSlot, seed: u64) {
+    let places = [(); VCPUS as usize].map(|()| [(); 32].map(|()| DirtyPage::default()));
+    let rings = places
+        .iter()
+        .filter(|_| test.guest.has_rings())
+        .map(|places| DirtyRing::new(places, 0).unwrap());
+    let rings = Vec::from_iter(rings);
     let run = Run {
         test,
+        rings: &rings,
         stop: AtomicBool::new(false),
         last: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
         accesses: AtomicU64::new(0),
@@ -256,7 +291,9 @@ fn round(test: &OneSlot, seed: u64) {
     let mut copy = std::thread::scope(|scope| {
         let run = &run;
         for number in 0..VCPUS {
-            let body = move || test.run(number as u32, |_, cpu| vcpu(run, number, cpu));
+            let body = move || {
+                test.run(number as u32, |cpu, plain| vcpu(run, number, cpu, plain));
+            };
             scope.spawn(body);
         }
         scope.spawn(|| test.run(VCPUS as u32, |cpu, _| host(run, cpu)));
@@ -274,7 +311,10 @@ fn round(test: &OneSlot, seed: u64) {
         cpu.space()
             .verify()
             .unwrap_or_else(|violation| panic!("{violation}"));
-        copy.wait_for(test.dirty(true));
+        match run.rings {
+            [] => copy.wait_for(test.dirty(true)),
+            _ => copy.reset(&run),
+        }
         copy.follow(&run, cpu);
         for page in 0..PAGES {
             let found = vcpu.load(BASE + page * PAGE).unwrap();
@@ -291,7 +331,7 @@ fn round(test: &OneSlot, seed: u64) {
     });
 }
 
-fn stress(options: Options) {
+fn stress(options: Options, has_rings: bool) {
     // Enough for what is retired while the host's threads do not run a CPU that reads.
     let memory = machine(VCPUS as usize + 2, 128);
     let (store, caches) = new_device(memory, SLOTS);
@@ -299,6 +339,9 @@ fn stress(options: Options) {
     SoftCpu::attend(memory, 0, swap_on);
     let before = available(memory);
     let test = OneSlot::new(memory, PAGES, options);
+    if has_rings {
+        SoftCpu::attend(memory, 0, || test.guest.use_rings().unwrap());
+    }
     let mut seed = seed();
     for _ in budget(3).rounds() {
         round(&test, seed);
@@ -315,12 +358,13 @@ fn stress(options: Options) {
 
 fn each_kind(tdp_mmu: bool) {
     for bits in 0..4 {
-        stress(Options {
+        let options = Options {
             tdp_mmu,
             accessed_bits: bits & 1 == 0,
             dirty_bits: bits & 2 != 0,
             fast_page_fault: true,
-        });
+        };
+        stress(options, false);
     }
 }
 
@@ -336,9 +380,23 @@ fn legacy_mmu() {
 
 #[test]
 fn without_the_fast_path() {
-    stress(Options {
+    let options = Options {
         fast_page_fault: false,
         accessed_bits: false,
         ..Options::default()
-    });
+    };
+    stress(options, false);
+}
+
+#[test]
+fn with_rings() {
+    for bits in 0..8 {
+        let options = Options {
+            tdp_mmu: bits & 1 == 0,
+            accessed_bits: bits & 2 == 0,
+            fast_page_fault: bits & 4 == 0,
+            ..Options::default()
+        };
+        stress(options, true);
+    }
 }

@@ -29,7 +29,7 @@ use crate::table::huge::huge_span;
 use crate::table::huge_share::begin_huge;
 use crate::table::retry::Retry;
 use crate::table::rss::{RssDelta, RssKind};
-use crate::tree::mapping::Huge;
+use crate::tree::mapping::{Attributes, Huge};
 
 impl<M: Machine> AddressSpace<M> {
     /// Resolves an access where a huge page is or may be. Returns whether that was possible.
@@ -90,9 +90,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether the span around a page is to have a huge page, as far as its mapping and the settings say.
     fn wants_huge_page(&self, at: &PteRef<'_>, page: Page) -> bool {
-        let Some(attributes) = at.vma.attributes() else {
-            return false;
-        };
+        at.vma.attributes().is_some_and(|attributes| {
+            self.wants_huge_pages(attributes) && at.vma.covers(&self.maps, huge_span(page.0))
+        })
+    }
+
+    /// Whether faults map huge pages in mappings with these attributes, where they have room (Linux: `THPeligible`).
+    pub fn wants_huge_pages(&self, attributes: &Attributes) -> bool {
         let is_wanted = match (self.memory().huge.mode(), attributes.flags.huge) {
             (HugeMode::Never, _) | (_, Huge::Unwanted) => false,
             (HugeMode::Advised, wish) => wish == Huge::Wanted,
@@ -101,7 +105,8 @@ impl<M: Machine> AddressSpace<M> {
         is_wanted
             && !self.huge_is_off()
             && !attributes.flags.grows_down
-            && at.vma.covers(&self.maps, huge_span(page.0))
+            && attributes.backed.is_none()
+            && attributes.handler.is_none()
     }
 
     /// Validates what a claim of the entry of a huge page needs beside [`PteRef::validate`]: the mapping covers its span.

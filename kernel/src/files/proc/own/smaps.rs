@@ -77,6 +77,9 @@ impl Sum {
     }
 }
 
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+
 /// Writes a line in the columns of Linux.
 fn kilobytes(text: &mut Text, name: &str, bytes: u64) -> Result<(), Errno> {
     let width = 15 - name.len();
@@ -104,7 +107,10 @@ pub fn record(space: &UserSpace, text: &mut Text, line: &MapsEntry) -> Result<()
     kilobytes(text, "KernelPageSize", 4096)?;
     kilobytes(text, "MMUPageSize", 4096)?;
     sum.write(text, false)?;
-    text.line(format_args!("THPeligible:           0"))?;
+    let attributes = space.lookup(line.start);
+    let has_span = line.start.next_multiple_of(HUGE) + HUGE <= line.end;
+    let is_eligible = has_span && attributes.is_some_and(|of| space.wants_huge_pages(&of));
+    text.line(format_args!("THPeligible:    {:8}", u32::from(is_eligible)))?;
     if protection_keys::are_used() {
         let key = match line.protection.is_execute_only() {
             true => protection_keys::EXECUTE_ONLY,
@@ -112,7 +118,7 @@ pub fn record(space: &UserSpace, text: &mut Text, line: &MapsEntry) -> Result<()
         };
         text.line(format_args!("ProtectionKey:  {key:8}"))?;
     }
-    let Some(attributes) = space.lookup(line.start) else {
+    let Some(attributes) = attributes else {
         // Unmapped meanwhile.
         return text.line(format_args!("VmFlags: "));
     };
