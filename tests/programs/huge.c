@@ -1,19 +1,13 @@
-// What huge pages a program gets, and keeps, as it sees it itself. Linux 6.12 prints the same (huge.linux-6.12), with huge
-// pages always.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// What huge pages a program gets, and keeps, as it sees it itself. Linux 6.12 prints the same (huge.linux-6.12).
 
 #include "common.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -67,7 +61,10 @@ static void say(const char *what, volatile char *at)
 
 static void result(const char *what, int returned)
 {
-    printf("%s: %s\n", what, returned == 0 ? "0" : strerror(errno));
+    // The libraries' texts differ.
+    const char *error = errno == EINVAL ? "EINVAL" : errno == ENOMEM ? "ENOMEM" : strerror(errno);
+
+    printf("%s: %s\n", what, returned == 0 ? "0" : error);
 }
 
 static void fill(volatile char *at)
@@ -223,6 +220,7 @@ static void set(void)
 
 int main(void)
 {
+    setting("always");
     faulted();
     split_and_collapsed();
     forked();

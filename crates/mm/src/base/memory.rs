@@ -33,6 +33,8 @@ pub struct PerCpu {
     magazines: [Magazine; Kind::COUNT],
     /// This CPU's part of the committed pages: a difference, which wraps.
     committed: Local,
+    /// This CPU's part of the entries that map huge pages: a difference, which wraps.
+    huge: Local,
 }
 
 impl PerCpu {
@@ -208,6 +210,20 @@ impl<M: Machine> Memory<M> {
         if pages != 0 {
             self.this_cpu().committed.add(pages);
         }
+    }
+
+    /// Adds to the entries that map huge pages; a difference, which wraps.
+    pub(crate) fn count_huge(&self, entries: u64) {
+        self.this_cpu().huge.add(entries);
+    }
+
+    /// Returns how many entries map huge pages, of all address spaces, the huge zero page not counted (Linux:
+    /// `nr_anon_transparent_hugepages`).
+    pub fn huge_pages(&self) -> u64 {
+        let parts = self.cpus.iter().map(|cpu| cpu.huge.get());
+        let sum = parts.fold(0, u64::wrapping_add);
+        // As for `committed`.
+        u64::try_from(sum.cast_signed()).unwrap_or(0)
     }
 
     /// Returns the pages that may come to need memory, of all address spaces: private and writable ones

@@ -130,6 +130,7 @@ impl<M: Machine> Tables<M> {
             self.fill(frame, value);
         }
         self.count_parts(first);
+        self.memory.count_huge(1u64.wrapping_neg());
         // Release: the entries come before the table.
         claim.publish(|_| Self::FORMAT.table(frame));
         self.count_split();
@@ -212,6 +213,7 @@ impl HugeGone {
         let source = tables.machine().frames();
         source.descriptor(table).set_deposit(first.0);
         self.chain.push(source, table);
+        tables.memory.count_huge(1u64.wrapping_neg());
         self.count += 1;
     }
 
@@ -243,5 +245,6 @@ pub(crate) fn free_huge_page<M: Machine>(memory: &Memory<M>, first: Frame) -> u6
         source.free(cpu, table);
     }
     release_huge(memory, first);
+    memory.count_huge(1u64.wrapping_neg());
     ENTRIES as u64
 }

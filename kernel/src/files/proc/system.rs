@@ -179,6 +179,8 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     let (_, free) = machine::sizes();
     text.line(format_args!("nr_free_pages {}", free / 4096))?;
     text.line(format_args!("nr_shmem {}", file_pages()))?;
+    let huge = machine::memory().huge_pages();
+    text.line(format_args!("nr_anon_transparent_hugepages {huge}"))?;
     text.line(format_args!("heap_bytes {}", heap::sizes().used))?;
     // As Linux counts: without accesses that no mapping allows.
     let refused = memory::total(Counter::FaultsRefused);
@@ -249,6 +251,7 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         // Only shown: Linux's overcommit heuristic ignores it (`vm.overcommit_ratio`).
         ("CommitLimit:", (total / 2 + swap_total) / 1024),
         ("Committed_AS:", memory::committed() * 4),
+        ("AnonHugePages:", machine::memory().huge_pages() * 2048),
     ] {
         text.line(format_args!("{name:15} {amount:8} kB"))?;
     }

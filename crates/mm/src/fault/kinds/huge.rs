@@ -149,6 +149,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut came = RssDelta::default();
         came.add_many(RssKind::Anonymous, ENTRIES as u64);
         self.tables().rss.came_all(self.machine().cpu(), &came);
+        self.memory().count_huge(1);
         self.memory().count(Counter::ThpFaultAlloc);
         Ok(true)
     }
