@@ -1,5 +1,5 @@
 //! Random operations of all kinds on the same few pages, by several threads, with files, forks, migration, swap,
-//! truncation, failing allocations and changing policies. In half of the executions mappings get huge pages, of four pages.
+//! truncation, failing allocations and changing policies.
 //!
 //! Nothing panics or hangs, and no invariant is broken (`World::finish`). After the last unmap no page and no
 //! table is left.
@@ -276,7 +276,6 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     const STEPS: usize = 6;
     // Enough frames for a child of each thread.
     let world = World::with_frames(240, THREADS, 0, policy);
-    world.perhaps_huge();
     if first != 0 {
         world.space().shard();
     }

@@ -178,7 +178,6 @@ impl<'a> Owner<'a> {
 fn owned_pages_stay_owned() {
     explore(600, |policy| {
         let world = World::new(THREADS, policy);
-        world.perhaps_huge();
         let others = [1, 2].map(|number| {
             let own = world.clone();
             world.run(number, move |cpu| Owner::new(cpu, &own).run())
