@@ -154,7 +154,8 @@ fn any(
         // A whole huge page, and what is beside it.
         37 => {
             let (at, length) = (at & !(4 * PAGE - 1), length.next_multiple_of(4 * PAGE));
-            match rng.gen_range(0..6) {
+            match rng.gen_range(0..8) {
+                6 | 7 => space.madvise(at, length, advice::COLLAPSE),
                 0 => space.munmap(at, length),
                 1 => space.mmap(at, length, RW, FIXED).map(drop),
                 2 => space.mprotect(at, length, if one { RW } else { PROT_READ }),
