@@ -69,9 +69,9 @@ pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
 pub use gate::{Gate, Ticket, WaitGroup};
 pub use idle::{IdleCpus, TakenCpu};
-#[cfg(any(loom, shuttle))]
-pub use mutant::with_flaw;
 pub use mutant::{Mutant, mutant};
+#[cfg(any(loom, shuttle))]
+pub use mutant::{is_flawed, with_flaw};
 pub use order::check_park;
 pub use prefetch::prefetch_to_write;
 pub use range_lock::{

@@ -75,14 +75,18 @@ pub enum Mutant {
     FrozenIgnored,
     /// Mapping a huge page validates only the slot of the page that faulted.
     SpanNotValidated,
-    /// The table for the split of a huge page is filled before the page's entry is claimed.
-    TableFilledBeforeClaim,
+    /// The table for the split of a huge page is taken before the page's entry is claimed.
+    DepositTakenBeforeClaim,
     /// The parts of a huge page that is split say no more than its entry did before the claim.
     PartsAsRead,
     /// A collapse does not look for claims in the table that it hides.
     CollapsedBesideClaims,
     /// A collapse empties the table that it replaces.
     CollapsedTableEmptied,
+    /// A space leaves a shared huge page before it counts itself at the frames.
+    PartsCountedTooLate,
+    /// A huge page is made writable although another space may use a frame of it.
+    HugeTakenOverUnasked,
     /// The huge zero page is replaced while TLBs may still hold it.
     HugeZeroNotFlushed,
     /// The last leave of a group does not wake the parked waiter.
@@ -225,6 +229,12 @@ std::thread_local! {
 #[cfg(any(loom, shuttle))]
 pub fn mutant(flaw: Mutant) -> bool {
     PRESENT.get() == Some(flaw)
+}
+
+/// Whether the code is to have any flaw.
+#[cfg(any(loom, shuttle))]
+pub fn is_flawed() -> bool {
+    PRESENT.get().is_some()
 }
 
 /// Whether the code is to have this flaw: never.

@@ -110,7 +110,7 @@ impl<M: Machine> AddressSpace<M> {
             child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             child.set_huge_off(self.huge_is_off());
-            let copied = result.and_then(|()| fork.copy_tables());
+            let copied = fork.copy_tables(result);
             // While nothing of which the child has a copy leaves the parent.
             child.maps.notify_fork(&self.maps);
             (copied, has_unwanted)
@@ -216,17 +216,22 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// Shares a huge page with the child: write-protects its entry, and gives the child the same. Returns whether that was
-    /// possible; else the page has to be split. Before the parent's mappings are shown live again, so that no write takes
+    /// Shares a huge page with the child: write-protects its entry, and gives the child the same. Returns what the entry held
+    /// then, for the flush; `None` if the page has to be split. Before the parent's mappings are shown live again, so that no write takes
     /// the page for the parent's alone.
-    fn share_huge(&mut self, entry: &Entry, seen: u64, pages: Pages) -> Result<bool, NoMemory> {
+    fn share_huge(
+        &mut self,
+        entry: &Entry,
+        seen: u64,
+        pages: Pages,
+    ) -> Result<Option<u64>, NoMemory> {
         let gets_all = |word: SlotValue| {
             // SAFETY: nothing else changes the child.
             let mapping = unsafe { word.mapping() };
             mapping.is_some_and(|mapping| self.gets_of(mapping.attributes()) == Gets::All)
         };
         if self.lock.meets_zaps() || !self.child.tree().all_slots(pages, gets_all) {
-            return Ok(false);
+            return Ok(None);
         }
         let (tables, memory) = (self.parent.tables(), self.parent.memory());
         let (format, machine) = (AddressSpace::<M>::FORMAT, memory.machine());
@@ -240,12 +245,13 @@ impl<'a, M: Machine> Fork<'a, M> {
         // An operation on one of the pages may split the huge page at any time.
         let claim = txn.claim_present(entry, seen, || Ok(())).ok();
         let share = |table| tables.share_huge(format.frame(seen), table, self.family);
-        match claim.filter(|_| table.is_none_or(share)) {
+        let before = match claim.filter(|_| table.is_none_or(share)) {
+            // The last value names the CPUs to flush: walks may mark the entry while it is claimed.
             Some(claim) => claim.publish(|value| format.without_write(value)),
             None => {
                 let unused = table.into_iter();
                 unused.for_each(|table| machine.frames().free(machine.cpu(), table));
-                return Ok(false);
+                return Ok(None);
             }
         };
         drop(txn);
@@ -257,13 +263,13 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
         // As for a small page: any CPU may come to hold it.
         to.set(format.without_write(seen));
-        Ok(true)
+        Ok(Some(before))
     }
 
-    /// Copies and thaws all frozen tables. If memory is short, only thaws them.
-    fn copy_tables(&mut self) -> Result<(), NoMemory> {
+    /// Copies and thaws all frozen tables. If memory is short, or was before, only thaws them.
+    fn copy_tables(&mut self, before: Result<(), NoMemory>) -> Result<(), NoMemory> {
         let parent = self.parent;
-        let mut result = Ok(());
+        let mut result = before;
         parent
             .tables()
             .for_each_frozen(parent.tree(), parent.all_pages(), &mut |entry, pages| {

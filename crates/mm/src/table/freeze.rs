@@ -37,7 +37,8 @@ impl<M: Machine> Tables<M> {
     /// a page of one of them. The caller holds every range, and has issued a fence after the store that keeps
     /// new tables away.
     ///
-    /// Huge pages are shared at once, by `share`, with their entry and value: where that returns `Ok(false)`, it is split.
+    /// Huge pages are shared at once, by `share`, with their entry and value: it returns what the entry held. Where it
+    /// returns `None`, the huge page is split.
     ///
     /// # Errors
     /// Those of `share`. Tables behind the page are not frozen.
@@ -45,7 +46,7 @@ impl<M: Machine> Tables<M> {
         &self,
         tree: &Tree,
         all: Pages,
-        share: &mut dyn FnMut(&Entry, u64, Pages) -> Result<bool, NoMemory>,
+        share: &mut dyn FnMut(&Entry, u64, Pages) -> Result<Option<u64>, NoMemory>,
     ) -> Result<(), NoMemory> {
         self.forks.priority.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
@@ -64,9 +65,11 @@ impl<M: Machine> Tables<M> {
                     return;
                 } else if Self::FORMAT.is_huge(value) {
                     match share(entry, value, pages) {
-                        Ok(true) => return self.gather_huge(value, pages.start, &mut gather),
+                        Ok(Some(before)) => {
+                            return self.gather_huge(before, pages.start, &mut gather);
+                        }
                         // The child shares single pages.
-                        Ok(false) => self.split(entry, value, pages.start),
+                        Ok(None) => self.split(entry, value, pages.start),
                         Err(none) => {
                             result = Err(none);
                             return;

@@ -113,22 +113,16 @@ impl<M: Machine> Tables<M> {
     }
 
     fn split_frames(&self, entry: &Entry, value: Value) {
-        if mutant(Mutant::TableFilledBeforeClaim)
-            && let Some(frame) = self.deposited(value).next()
-        {
-            self.fill(frame, value);
-        }
+        let first = Self::FORMAT.frame(value);
+        let early = mutant(Mutant::DepositTakenBeforeClaim).then(|| self.take_deposit(first));
         let Ok(claim) = entry.claim_present::<M::Format>(value) else {
             return;
         };
-        let first = Self::FORMAT.frame(value);
-        let Some(frame) = self.take_deposit(first) else {
+        let Some(frame) = early.unwrap_or_else(|| self.take_deposit(first)) else {
             debug_assert!(false, "a huge page without a table");
             return;
         };
-        if !mutant(Mutant::TableFilledBeforeClaim) {
-            self.fill(frame, value);
-        }
+        self.fill(frame, value);
         self.count_parts(first);
         self.memory.count_huge(1u64.wrapping_neg());
         // Release: the entries come before the table.

@@ -17,6 +17,7 @@
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{Frame, Value};
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
@@ -155,8 +156,16 @@ impl<M: Machine> Tables<M> {
             // The use of the whole becomes that of this space.
             return head.end_whole();
         }
-        parts.iter().for_each(Descriptor::add_mapping);
-        if head.drop_whole() {
+        let counts_late = mutant(Mutant::PartsCountedTooLate);
+        let count = || parts.iter().for_each(Descriptor::add_mapping);
+        if !counts_late {
+            count();
+        }
+        let is_last = head.drop_whole();
+        if counts_late {
+            count();
+        }
+        if is_last {
             // The others have left meanwhile.
             for part in parts {
                 let is_last = part.unmap();
@@ -178,7 +187,8 @@ impl<M: Machine> Tables<M> {
         let Some(head) = parts.first() else {
             return false;
         };
-        let is_alone = head.whole_maps() == 1 && parts.iter().all(Descriptor::is_sole_use);
+        let is_alone = head.whole_maps() == 1 && parts.iter().all(Descriptor::is_sole_use)
+            || mutant(Mutant::HugeTakenOverUnasked);
         if is_alone {
             for (part, page) in parts.iter().zip(base..) {
                 part.set_anonymous(owner, page);

@@ -64,6 +64,7 @@ mod probe {
 mod ops {
     mod access;
     mod fork;
+    mod fork_huge;
     mod remap;
     mod swap_off;
 }

@@ -63,6 +63,13 @@ fn marks_loads() -> bool {
     MARKS.get() || thread_rng().gen_bool(0.5)
 }
 
+/// Under shuttle, mappings get huge pages in half of the executions, but where a flaw has to be found.
+#[cfg(shuttle)]
+pub fn wants_huge() -> bool {
+    use shuttle::rand::{Rng, thread_rng};
+    !LAZY.get() && !faultless_sync::is_flawed() && thread_rng().gen_bool(0.5)
+}
+
 /// Under loom, only the models of marks use such a machine.
 #[cfg(loom)]
 fn marks_loads() -> bool {

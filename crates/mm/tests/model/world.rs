@@ -61,6 +61,10 @@ impl World {
         };
         let space = OwnedSpace::new(memory, policy, layout).expect("there are frames");
         (0..running).for_each(|cpu| space.cpus().insert(Cpu(cpu)));
+        #[cfg(shuttle)]
+        if super::machine::wants_huge() {
+            memory.set_huge_mode(HugeMode::Always);
+        }
         Arc::new(Self {
             space,
             participants,
@@ -75,13 +79,15 @@ impl World {
         world
     }
 
-    /// Sets that mappings get huge pages, in half of the executions.
+    /// Whether mappings get huge pages.
+    pub fn has_huge(&self) -> bool {
+        self.space.memory().huge_mode() == HugeMode::Always
+    }
+
+    /// Keeps huge pages out of a scenario that is about small ones.
     #[cfg(shuttle)]
-    pub fn perhaps_huge(&self) {
-        use shuttle::rand::{Rng, thread_rng};
-        if thread_rng().gen_bool(0.5) {
-            self.space.memory().set_huge_mode(HugeMode::Always);
-        }
+    pub fn keep_small(&self) {
+        self.space.memory().set_huge_mode(HugeMode::Never);
     }
 
     /// The address space.

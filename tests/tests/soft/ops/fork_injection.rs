@@ -1,7 +1,7 @@
 //! Each allocation of a fork and of the copies after it fails: fork fails as a whole, a
 //! write reports the error, nothing leaks, and both work again.
 
-use faultless_mm::{AddressSpace, Errno, flags};
+use faultless_mm::{AddressSpace, Errno, HugeMode, flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::inject::{Failing, inject};
 use faultless_tests::{available, machine};
@@ -63,6 +63,39 @@ fn forking() {
                 assert_eq!(cpu.load(at), Ok(first + 1));
                 cpu.store(at, first + 1).unwrap();
             }
+        },
+    );
+}
+
+/// The same with huge pages behind small ones: what was frozen before the failure is thawed.
+#[test]
+fn forking_huge_pages() {
+    const HUGE: u64 = 2 << 20;
+    let at = AT + (1 << 30);
+    inject(
+        "fork huge pages",
+        Failing::Whole,
+        |cpu| {
+            prepare(cpu);
+            cpu.space().memory().set_huge_mode(HugeMode::Always);
+            let how = ANON | flags::FIXED;
+            assert_eq!(cpu.space().mmap(at, 2 * HUGE, RW, how), Ok(at));
+            cpu.store(at, 7).unwrap();
+            cpu.load(at + HUGE).unwrap();
+            cpu.space().memory().set_huge_mode(HugeMode::Never);
+        },
+        |cpu| {
+            cpu.space().fork().map(|child| {
+                assert_eq!(child.translate(at), cpu.space().translate(at));
+                look_and_destroy(cpu, child);
+            })
+        },
+        |cpu| {
+            for (page, word) in [(at, 7), (AT, 1), (AT + 5000 * PAGE, 5001)] {
+                assert_eq!(cpu.load(page), Ok(word));
+                cpu.store(page, word).unwrap();
+            }
+            cpu.store(at + HUGE, 8).unwrap();
         },
     );
 }

@@ -282,6 +282,8 @@ fn a_fork_beside_stores() {
     snapshot(3, NEAR, [Before::Written; 2]);
     snapshot(3, FAR, [Before::Written; 2]);
     snapshot(3, FAR, [Before::Present, Before::Written]);
+    with_marks(|| snapshot(3, NEAR, [Before::Present, Before::Untouched]));
+    with_marks(|| snapshot(3, FAR, [Before::Present, Before::Written]));
 }
 
 #[test]
@@ -294,6 +296,31 @@ fn a_fork_beside_stores_to_the_huge_zero_page() {
 fn a_fork_beside_a_first_touch_and_a_store() {
     snapshot(3, FAR, [Before::Untouched, Before::Written]);
     snapshot(3, FAR, [Before::Written, Before::Untouched]);
+}
+
+/// CPU 1 stores to a page that CPU 0 has mapped, twice, while CPU 0 forks: what the child has stays.
+fn two_stores_beside_a_fork() {
+    explore(Some(3), || {
+        let world = World::huge(2, Policy::Speculative);
+        world.map(0, 2, RW);
+        world.cpu().store(0, 0).unwrap();
+        let thread = world.run(1, |cpu| {
+            cpu.store(0, 1).unwrap();
+            cpu.store(0, 2).unwrap();
+        });
+        let child = world.space().fork().unwrap();
+        let kept = world.word_of(&child, 0);
+        thread.join().unwrap();
+        assert_eq!(world.word_of(&child, 0), kept, "the child's page");
+        assert_eq!(world.cpu().load(0), Ok(2));
+        world.finish_with(vec![child]);
+    });
+}
+
+#[test]
+fn a_fork_beside_two_stores() {
+    two_stores_beside_a_fork();
+    with_marks(two_stores_beside_a_fork);
 }
 
 #[test]

@@ -6,8 +6,10 @@
 //!
 //! A huge page has two pages here: 0 and 1. At most three preemptions in the quick form.
 
-use crate::model::{PAGE, RW, Space, World, explore, with_lazy_tlbs};
-use faultless_mm::{Counter, HugeMode, Policy, advice};
+use std::sync::Arc;
+
+use crate::model::{PAGE, RW, Space, World, explore, with_lazy_tlbs, with_marks};
+use faultless_mm::{Counter, HugeMode, Policy, Taken, advice};
 use faultless_sync::{Mutant, with_flaw};
 
 /// Small pages with the words 1 and 2, written by CPU 0.
@@ -131,5 +133,57 @@ fn two_collapses() {
         );
         assert_eq!(world.space().memory().total(Counter::ThpCollapse), 1);
         assert_eq!(world.finish().pages, 2);
+    });
+}
+
+#[test]
+fn beside_stores_where_walks_mark_what_they_load() {
+    with_marks(a_collapse_beside_stores);
+}
+
+/// A pinned page keeps its frame; what is stored through the pin is seen.
+#[test]
+fn a_collapse_beside_a_pin() {
+    explore(Some(3), || {
+        let world = written(2);
+        let thread = world.run(1, |cpu| {
+            let pin = cpu.space().pin(0, Taken::ToWrite).ok().unwrap();
+            let machine = cpu.space().memory().machine();
+            machine.set_word(pin.frame(), 5);
+            machine.step();
+            assert_eq!(cpu.load(0), Ok(5), "the pin is of another page");
+        });
+        collapse(world.space());
+        thread.join().unwrap();
+        assert_eq!(
+            [0, 1].map(|page| world.cpu().load(page * PAGE)),
+            [Ok(5), Ok(2)]
+        );
+        world.finish();
+    });
+}
+
+/// A child shares the pages, and keeps them.
+#[test]
+fn a_collapse_beside_a_child() {
+    explore(Some(3), || {
+        let world = World::with_others(1, 1, Policy::Speculative);
+        world.map(0, 2, RW);
+        world.cpu().store(0, 1).unwrap();
+        world.cpu().store(PAGE, 2).unwrap();
+        let child = Arc::new(world.space().fork().unwrap());
+        let thread = world.run_in(&child, 1, |cpu| {
+            cpu.set_bits(0, 8).unwrap();
+            assert_eq!([0, 1].map(|page| cpu.load(page * PAGE)), [Ok(9), Ok(2)]);
+        });
+        assert!(collapse(world.space()));
+        world.cpu().set_bits(PAGE, 4).unwrap();
+        assert_eq!(
+            [0, 1].map(|page| world.cpu().load(page * PAGE)),
+            [Ok(1), Ok(6)]
+        );
+        thread.join().unwrap();
+        let child = Arc::into_inner(child).unwrap();
+        world.finish_with(vec![child]);
     });
 }

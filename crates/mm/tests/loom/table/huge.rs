@@ -85,9 +85,9 @@ fn a_split_beside_a_zap_of_a_part() {
 }
 
 #[test]
-#[should_panic(expected = "outside any live mapping")]
-fn broken_table_filled_before_the_claim() {
-    with_flaw(Mutant::TableFilledBeforeClaim, a_split_beside_a_zap);
+#[should_panic(expected = "a huge page without a table")]
+fn broken_deposit_taken_before_the_claim() {
+    with_flaw(Mutant::DepositTakenBeforeClaim, a_split_beside_a_zap);
 }
 
 /// Two CPUs unmap one half each: nothing is left.

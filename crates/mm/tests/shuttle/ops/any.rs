@@ -1,5 +1,5 @@
 //! Random operations of all kinds on the same few pages, by several threads, with files, forks, migration, swap,
-//! truncation, failing allocations and changing policies. In half of the executions mappings get huge pages, of four pages.
+//! truncation, failing allocations and changing policies.
 //!
 //! Nothing panics or hangs, and no invariant is broken (`World::finish`). After the last unmap no page and no
 //! table is left.
@@ -154,7 +154,8 @@ fn any(
         // A whole huge page, and what is beside it.
         37 => {
             let (at, length) = (at & !(4 * PAGE - 1), length.next_multiple_of(4 * PAGE));
-            match rng.gen_range(0..6) {
+            match rng.gen_range(0..8) {
+                6 | 7 => space.madvise(at, length, advice::COLLAPSE),
                 0 => space.munmap(at, length),
                 1 => space.mmap(at, length, RW, FIXED).map(drop),
                 2 => space.mprotect(at, length, if one { RW } else { PROT_READ }),
@@ -276,7 +277,6 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     const STEPS: usize = 6;
     // Enough frames for a child of each thread.
     let world = World::with_frames(240, THREADS, 0, policy);
-    world.perhaps_huge();
     if first != 0 {
         world.space().shard();
     }

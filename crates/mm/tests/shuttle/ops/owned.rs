@@ -61,7 +61,7 @@ impl<'a> Owner<'a> {
         let pages = rng.gen_range(1..=OWN - from);
         let (at, length) = (self.address(from), pages * PAGE);
         let range = from as usize..(from + pages) as usize;
-        match rng.gen_range(0..16) {
+        match rng.gen_range(0..17) {
             0 | 1 => {
                 assert_eq!(space.mmap(at, length, RW, FIXED), Ok(at));
                 let (writable, word) = (true, 0);
@@ -93,6 +93,10 @@ impl<'a> Owner<'a> {
                 cpu.store(new, 77).unwrap();
                 assert_eq!(cpu.load(new), Ok(77));
                 space.munmap(new, length).unwrap();
+            }
+            16 => {
+                // It may fail, and changes nothing.
+                let _ = space.madvise(at, length, advice::COLLAPSE);
             }
             12 | 13 => {
                 let (page, pages) = (COMMON + rng.gen_range(0..4), rng.gen_range(1..5));
@@ -178,7 +182,6 @@ impl<'a> Owner<'a> {
 fn owned_pages_stay_owned() {
     explore(600, |policy| {
         let world = World::new(THREADS, policy);
-        world.perhaps_huge();
         let others = [1, 2].map(|number| {
             let own = world.clone();
             world.run(number, move |cpu| Owner::new(cpu, &own).run())
