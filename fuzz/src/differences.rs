@@ -195,12 +195,6 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Avoided,
     },
     Difference {
-        name: "collapse",
-        what: "`MADV_COLLAPSE` is `EINVAL` of whole huge pages, too",
-        why: "there are no huge pages yet, as on a Linux that is built without them",
-        how: How::Avoided,
-    },
-    Difference {
         name: "reserved",
         what: "`mincore` counts pages that `fallocate` reserved, of which there are none behind the end",
         why: "reserved pages are present here; Linux reports them as present after the first access",
