@@ -32,6 +32,9 @@ use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::tree::Tree;
 
+/// Shares the huge page of an entry, given its value and its pages.
+type Share<'a> = dyn FnMut(&Entry, u64, Pages) -> Result<Option<u64>, NoMemory> + 'a;
+
 impl<M: Machine> Tables<M> {
     /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to
     /// a page of one of them. The caller holds every range, and has issued a fence after the store that keeps
@@ -46,7 +49,7 @@ impl<M: Machine> Tables<M> {
         &self,
         tree: &Tree,
         all: Pages,
-        share: &mut dyn FnMut(&Entry, u64, Pages) -> Result<Option<u64>, NoMemory>,
+        share: &mut Share<'_>,
     ) -> Result<(), NoMemory> {
         self.forks.priority.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();

@@ -1,6 +1,6 @@
 //! Parent and child see nothing of each other's memory changes after fork.
 
-use faultless_mm::{AddressSpace, Counter, Policy, SegvCode, advice, flags};
+use faultless_mm::{AddressSpace, Counter, HugeMode, Policy, SegvCode, advice, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::{available, machine};
 
@@ -142,6 +142,8 @@ fn the_last_one_reuses() {
     each_policy(|_, memory, parent| {
         let before = available(memory) + 3;
         on(&parent, |cpu| {
+            // A huge page is taken over as a whole.
+            memory.set_huge_mode(HugeMode::Never);
             map(cpu, 0, 600, RW);
             for page in 0..600 {
                 cpu.store(AT + page * PAGE, page).unwrap();
