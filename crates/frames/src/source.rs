@@ -84,7 +84,8 @@ pub trait FrameSource {
     /// Returns the descriptor of a frame of this source.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 
-    /// Returns the descriptors of the frames of a huge page of this source.
+    /// Returns the descriptors of the frames of a huge page of this source. A source that has
+    /// [`FrameSource::allocate_huge`] has this, too.
     fn descriptors_of_huge(&self, _first: Frame) -> &[Descriptor] {
         &[]
     }

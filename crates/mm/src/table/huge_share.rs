@@ -24,18 +24,24 @@ use crate::base::memory::Memory;
 use crate::table::Tables;
 use crate::table::huge::{frames_of, huge_span};
 
+/// Looks for a deposited table. Each that finds none was overtaken by another space.
+const LOOKS: u32 = 1 << 16;
+
 /// Leaves a table with the frames of a huge page. Whether there was room.
 pub(crate) fn deposit<S: FrameSource>(source: &S, first: Frame, table: Frame) -> bool {
     let mut parts = source.descriptors_of_huge(first).iter();
     parts.any(|part| part.swap_deposit(0, table.0 + 1))
 }
 
-/// Takes one of the tables.
+/// Takes one of the tables. There is one for each entry that maps the whole, but others are taken and left meanwhile, so that
+/// a look at all places may miss it.
 pub(crate) fn take_deposit<S: FrameSource>(source: &S, first: Frame) -> Option<Frame> {
-    source.descriptors_of_huge(first).iter().find_map(|part| {
+    let parts = source.descriptors_of_huge(first);
+    let take = |part: &Descriptor| {
         let table = part.deposit();
         (table != 0 && part.swap_deposit(table, 0)).then(|| Frame(table - 1))
-    })
+    };
+    (0..LOOKS).find_map(|_| parts.iter().find_map(take))
 }
 
 /// Returns the entries that map an anonymous page's frame, alone or as a part of a huge page.
