@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use faultless_mm::{Access, Mask, Outcome, Policy, Tracer, advice, flags};
+use faultless_mm::{Access, Counter, HugeMode, Mask, Outcome, Policy, Tracer, advice, flags};
 use faultless_soft::SoftCpu;
 use faultless_sync::atomic::Local;
 use faultless_sync::record::{self, LINE};
@@ -59,6 +59,47 @@ fn speculative_faults_share_no_line() {
                 "{distance} {access:?}"
             );
         }
+    }
+}
+
+/// Lines that faults on two huge pages both write, `distance` huge pages apart.
+fn shared_by_huge(distance: u64, access: Access) -> usize {
+    const HUGE: u64 = 512;
+    let (memory, space) = space(2, 96, Policy::Speculative);
+    memory.set_huge_mode(HugeMode::Always);
+    SoftCpu::run(&space, 0, |_| {
+        // The table above, and the huge zero page.
+        space.mmap(BASE, 32 * HUGE * PAGE, 3, ANON).unwrap();
+        assert_eq!(space.fault(BASE, Access::Write), Outcome::Resolved);
+        assert_eq!(
+            space.fault(BASE + HUGE * PAGE, Access::Read),
+            Outcome::Resolved
+        );
+    });
+    let first = SoftCpu::run(&space, 0, |_| lines(&space, 8 * HUGE, access));
+    let there = (8 + distance) * HUGE;
+    let second = std::thread::scope(|scope| {
+        scope
+            .spawn(|| SoftCpu::run(&space, 1, |_| lines(&space, there, access)))
+            .join()
+    });
+    let mapped = match access {
+        Access::Write => Counter::ThpFaultAlloc,
+        _ => Counter::ThpZeroPageMaps,
+    };
+    assert!(memory.total(mapped) >= 2, "no huge pages");
+    first.intersection(&second.unwrap()).count()
+}
+
+#[test]
+fn faults_on_huge_pages_share_no_line() {
+    for access in [Access::Read, Access::Write] {
+        assert_eq!(shared_by_huge(8, access), 0, "{access:?}");
+        assert_eq!(
+            shared_by_huge(1, access),
+            1,
+            "{access:?}: the entries' line"
+        );
     }
 }
 

@@ -23,9 +23,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::table::Tables;
 use crate::table::huge::{frames_of, huge_span};
-
-/// Looks for a deposited table. Each that finds none was overtaken by another space.
-const LOOKS: u32 = 1 << 16;
+use crate::tune::DEPOSIT_LOOKS;
 
 /// Leaves a table with the frames of a huge page. Whether there was room.
 pub(crate) fn deposit<S: FrameSource>(source: &S, first: Frame, table: Frame) -> bool {
@@ -41,7 +39,7 @@ pub(crate) fn take_deposit<S: FrameSource>(source: &S, first: Frame) -> Option<F
         let table = part.deposit();
         (table != 0 && part.swap_deposit(table, 0)).then(|| Frame(table - 1))
     };
-    (0..LOOKS).find_map(|_| parts.iter().find_map(take))
+    (0..DEPOSIT_LOOKS).find_map(|_| parts.iter().find_map(take))
 }
 
 /// Returns the entries that map an anonymous page's frame, alone or as a part of a huge page.
