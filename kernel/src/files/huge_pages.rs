@@ -29,6 +29,19 @@ const DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never
 /// The position of `defrag` in its list.
 static DEFRAG_NOW: AtomicUsize = AtomicUsize::new(3);
 
+/// Settings of Linux's `khugepaged`, as at first. There is no such thread: a program that writes one changes the file.
+const BACKGROUND: [(&str, u32); 9] = [
+    ("alloc_sleep_millisecs", 60_000),
+    ("defrag", 1),
+    ("full_scans", 0),
+    ("max_ptes_none", 511),
+    ("max_ptes_shared", 256),
+    ("max_ptes_swap", 64),
+    ("pages_collapsed", 0),
+    ("pages_to_scan", 4096),
+    ("scan_sleep_millisecs", 10_000),
+];
+
 /// Bytes of a huge page.
 const SIZE: u32 = 2 << 20;
 
@@ -113,5 +126,9 @@ pub fn build() -> Result<(), Errno> {
     let mut text = Text::new();
     text.line(format_args!("always within_size advise [never] deny force"))?;
     file(&at, b"shmem_enabled", 0o644, text)?;
+    let background = folder(&at, b"khugepaged")?;
+    for (name, value) in BACKGROUND {
+        file(&background, name.as_bytes(), 0o644, number(value)?)?;
+    }
     file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)
 }

@@ -43,7 +43,17 @@ pub struct Family {
 /// The tests of memory management.
 pub const MM: Family = Family {
     name: "mm",
-    programs: &["uffd-stress", "uffd-unit-tests"],
+    programs: &[
+        "cow",
+        "khugepaged",
+        "madv_populate",
+        "mkdirty",
+        "mremap_dontunmap",
+        "soft-dirty",
+        "transhuge-stress",
+        "uffd-stress",
+        "uffd-unit-tests",
+    ],
 };
 
 /// The tests of virtual machines.

@@ -281,7 +281,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "uffd",
-        about: "Linux's own tests of userfaultfd in the kernel (source fetched; with --full or by name)",
+        about: "Linux's own tests of userfaultfd and of huge pages in the kernel (source fetched; with --full or by name)",
         sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::LinuxTests],
         run: Run::LinuxTests(
@@ -291,6 +291,7 @@ pub const STEPS: &[Step] = &[
                 "--no-fail-fast",
                 "--package=faultless-cli",
                 "--test=uffd",
+                "--test=linux_mm",
                 "--",
                 "--ignored",
                 "--test-threads=1",

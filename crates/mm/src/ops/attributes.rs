@@ -3,7 +3,7 @@
 //! A mapping's slots change from live to live. A fault in between finds another slot value when it validates,
 //! and tries again.
 
-use faultless_paging::Pages;
+use faultless_paging::{Page, Pages, Walk};
 use faultless_sync::Backoff;
 
 use crate::base::errno::Errno;
@@ -11,6 +11,8 @@ use crate::base::machine::Machine;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
+use crate::table::huge::huge_span;
+use crate::table::pages::Span;
 use crate::tree::Run;
 use crate::tree::mapping::{Attributes, Flags, Locked};
 
@@ -85,6 +87,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         self.maps.set_range(&mut edit, run.pages, word);
         drop(edit);
+        self.split_at_ends(lock, run.pages);
         let is_sealed = to.flags.sealed && !from.flags.sealed;
         let is_locked = to.flags.locked != Locked::No && from.flags.locked == Locked::No;
         if (is_sealed || is_locked) && !word.is_replacing() {
@@ -95,14 +98,31 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
+    /// Splits the huge pages across the ends of `pages`, where another mapping begins now. Nothing depends on it: as on
+    /// Linux, a huge page is one of a single mapping.
+    fn split_at_ends(&self, lock: &RangeWriteGuard<'_, M>, pages: Pages) {
+        let is_cut = |page: &u64| !page.is_multiple_of(huge_span(0).len());
+        for page in [pages.start, pages.end].into_iter().filter(is_cut) {
+            lock.validation_fence();
+            let mut backoff = Backoff::new();
+            let section = self.memory().enter();
+            while let Walk::Busy = self.tables().descend(Page(page), &section) {
+                backoff.turn(self.machine());
+            }
+        }
+    }
+
     /// Waits for the claims of entries of `pages` that exist when this is called.
     pub(crate) fn await_claims(&self, pages: Pages) {
         let _section = self.memory().enter();
-        self.tables().for_each_entry(pages, &mut |entry, _| {
-            let mut backoff = Backoff::new();
-            while Self::FORMAT.is_claimed(entry.load()) {
-                backoff.turn(self.machine());
+        self.tables().visit_spans(pages, &mut |span| {
+            // The walk itself waits for the claim of a huge page.
+            if let Span::Table(table, part) = span {
+                self.tables().for_each_in(table, part, &mut |entry, _| {
+                    self.tables().settled(entry);
+                });
             }
+            true
         });
     }
 }

@@ -524,3 +524,22 @@ fn what_cannot_be_in_a_huge_page_does_not_collapse() {
         assert_eq!(collapse(), Err(Errno::EINVAL), "nothing there");
     });
 }
+
+#[test]
+fn a_mapping_that_ends_inside_a_huge_page_splits_it() {
+    type Operation = fn(&SoftSpace);
+    let operations: [(Operation, u64); 3] = [
+        (|s| s.madvise(AT, PAGE, advice::NOHUGEPAGE).unwrap(), 1),
+        (|s| s.mlock(AT, HUGE, 0).unwrap(), 0),
+        (|s| s.mlock(AT + PAGE, HUGE, 0).unwrap(), 2),
+    ];
+    for (operate, splits) in operations {
+        with_huge(3, |cpu, space, memory, _| {
+            (0..3).for_each(|number| fill(cpu, AT + number * HUGE));
+            let (counts, ()) = counted(memory, || operate(space));
+            assert_eq!(counts.get(Counter::ThpSplit), splits);
+            check(cpu, AT);
+            space.munlockall();
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Linux's own tests of memory management with huge pages, in the kernel. `./x test uffd` builds them and runs this test.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::{programs, stderr, stdout};
+
+/// A program of Linux's tests of memory management, if it is built; if not, prints a line about what is left out.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = programs::root()
+        .join(".faultless/linux-tests/mm")
+        .join(name);
+    if !path.is_file() {
+        println!("skipped: {name} is not built, which ./x setup linux-tests would build");
+        return None;
+    }
+    Some(path)
+}
+
+/// Runs a program with huge pages always, with the verifier; returns what it said.
+fn run(name: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(
+        "run --verify --huge always --cpus 2 --memory 1G --swap 64M --timeout 300".split(' '),
+    );
+    command
+        .arg("--")
+        .arg(program(name)?)
+        .args(arguments)
+        .stdin(Stdio::null());
+    let output = command.output().expect("the command starts");
+    Some(format!("{}{}", stdout(&output), stderr(&output)))
+}
+
+/// Asserts that a program passes, and how many of its tests it ran and left out.
+fn passes(name: &str, arguments: &[&str], (passed, skipped): (u32, u32)) {
+    let Some(said) = run(name, arguments) else {
+        return;
+    };
+    let totals = format!("# Totals: pass:{passed} fail:0 xfail:0 xpass:0 skip:{skipped} error:0");
+    assert!(said.contains(&totals), "{name}: {said}");
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test uffd"]
+fn copies_on_write() {
+    // Left out: those of the debugging file `gup_test`, of `io_uring`, and of `hugetlbfs`.
+    passes("cow", &[], (68, 68));
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test uffd"]
+fn dirty_bits() {
+    // Left out: the one of moving pages between nodes.
+    passes("mkdirty", &[], (5, 1));
+    passes("soft-dirty", &[], (15, 0));
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test uffd"]
+fn populated_and_moved_memory() {
+    passes("madv_populate", &[], (21, 0));
+    passes("mremap_dontunmap", &[], (5, 0));
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test uffd"]
+fn stress_of_huge_pages() {
+    passes("transhuge-stress", &["-d", "5", "64"], (1, 0));
+}
+
+/// Of the collapses on request: those before the one that needs huge pages where small ones have left a table.
+#[test]
+#[ignore = "boots the kernel: ./x test uffd"]
+fn collapses_on_request() {
+    let Some(said) = run("khugepaged", &["madvise:anon"]) else {
+        return;
+    };
+    for test in [
+        "Collapse multiple fully populated PTE table",
+        "Do not collapse empty PTE table",
+        "Collapse PTE table with single PTE entry present",
+        "Maybe collapse with max_ptes_none exceeded",
+        "Collapse PTE table with single PTE mapping compound page",
+        "Collapse PTE table full of compound pages",
+    ] {
+        let line = said.lines().find(|line| line.starts_with(test));
+        assert!(
+            line.is_some_and(|line| line.contains("OK")),
+            "{test}: {said}"
+        );
+    }
+}
