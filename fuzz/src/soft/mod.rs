@@ -145,7 +145,10 @@ impl SoftMachine {
                 ..layout
             },
         };
-        OwnedSpace::new(self.memory, policy, layout)
+        let space = OwnedSpace::new(self.memory, policy, layout)?;
+        // As in the other executor.
+        space.set_huge_off(true);
+        Ok(space)
     }
 
     /// The number of frames that are free or cached, after all deferred frees.

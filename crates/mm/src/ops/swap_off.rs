@@ -117,8 +117,8 @@ impl<M: Machine> AddressSpace<M> {
     fn next_swapped(&self, pages: Pages, device: u32) -> Option<u64> {
         let mut found = None;
         let _section = self.memory().enter();
-        self.tables().for_each_entry(pages, &mut |entry, page| {
-            let swapped = self.tables().swap_of(entry.load());
+        self.tables().for_each_page(pages, &mut |value, page| {
+            let swapped = self.tables().swap_of(value);
             if found.is_none() && swapped.is_some_and(|swapped| swapped.device == device) {
                 found = Some(page);
             }
@@ -170,7 +170,7 @@ impl<M: Machine> AddressSpace<M> {
         let Some(vma) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
             return Ok(Outcome::Resolved);
         };
-        let Walk::Leaf { entry, value, link } = self.tables().descend(page, &section) else {
+        let Walk::Leaf { entry, value, link } = self.tables().look(page, &section) else {
             return Ok(Outcome::Resolved);
         };
         if link.is_frozen() {

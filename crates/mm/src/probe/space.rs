@@ -204,7 +204,7 @@ fn is_done<M: Machine>(
 
 fn is_swapped<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
     let section = space.memory().enter();
-    match space.tables().descend(Page(page), &section) {
+    match space.tables().look(Page(page), &section) {
         Walk::Leaf { entry, .. } => {
             let value = space.tables().settled(entry);
             space.tables().swap_of(value).is_some()

@@ -169,7 +169,7 @@ fn take_page<M: Machine>(
     if !is_clean && !is_droppable() {
         return false;
     }
-    let walked = space.tables().descend(page, section);
+    let walked = space.tables().look(page, section);
     let Walk::Leaf { entry, link, .. } = walked else {
         return false;
     };

@@ -149,7 +149,7 @@ impl<M: Machine> Tables<M> {
     /// entry and a full fence: since the entry was found, its table may have moved whole, to another page.
     /// `true` stays true while the claim is held; `false` may mean that the table is claimed.
     pub(crate) fn is_in_place(&self, entry: &Entry, page: u64, section: &Section<'_>) -> bool {
-        match self.descend(Page(page), section) {
+        match self.look(Page(page), section) {
             Walk::Leaf { link, .. } if link.is_frozen() => false,
             Walk::Leaf { entry: now, .. } if ptr::eq(now, entry) => true,
             _ => mutant(Mutant::PlaceNotValidated),

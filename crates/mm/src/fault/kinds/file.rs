@@ -248,7 +248,7 @@ impl<M: Machine> AddressSpace<M> {
             let Some(hold) = at.vma.beside(&self.maps, Page(neighbour)) else {
                 return;
             };
-            let walked = self.tables().descend(Page(neighbour), section);
+            let walked = self.tables().look(Page(neighbour), section);
             let Walk::Leaf {
                 entry,
                 value: 0,

@@ -53,7 +53,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether the entry of a page is a guard.
     pub(crate) fn is_guarded(&self, page: Page) -> bool {
         let section = self.memory().enter();
-        let walked = self.tables().descend(page, &section);
+        let walked = self.tables().look(page, &section);
         matches!(walked, Walk::Leaf { value, .. } if Self::FORMAT.is_guard(value))
     }
 

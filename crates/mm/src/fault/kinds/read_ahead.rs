@@ -65,7 +65,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Holds the slot of a page, if it is a neighbour of the one that was read.
     fn hold_ahead(&self, page: Page, of: &SwapEntry) -> Option<Ahead<M>> {
         let section = self.memory().enter();
-        let Walk::Leaf { entry, value, .. } = self.tables().descend(page, &section) else {
+        let Walk::Leaf { entry, value, .. } = self.tables().look(page, &section) else {
             return None;
         };
         let swapped = self.tables().swap_of(value)?;
@@ -86,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
         // `Locked` without its lock: held by validation alone, as under the policy `speculative`.
         let vma = VmaRef::find(&self.maps, page, Mode::Locked, &section)?;
         let vma = vma.ok_or(Retry::MappingChanged)?;
-        let Walk::Leaf { entry, value, link } = self.tables().descend(page, &section) else {
+        let Walk::Leaf { entry, value, link } = self.tables().look(page, &section) else {
             return Err(Retry::TableChanged);
         };
         if link.is_frozen() || !vma.protection().read || self.tables().swap_of(value).is_none() {

@@ -35,7 +35,7 @@ impl<M: Machine> AddressSpace<M> {
             false => Ok(()),
         };
         self.over_mapped(pages, advice::COLLAPSE, |part| {
-            match self.has_span(part.start) {
+            match !self.huge_is_off() && self.has_span(part.start) {
                 true => Ok(()),
                 false => Err(Errno::EINVAL),
             }

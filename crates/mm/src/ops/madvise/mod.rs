@@ -191,7 +191,6 @@ impl<M: Machine> AddressSpace<M> {
                 cold::cool(self, part);
                 Ok(())
             }),
-            advice::COLLAPSE if self.huge_is_off() => Err(Errno::EINVAL),
             advice::COLLAPSE => self.collapse(pages),
             _ => self.change_flags(pages, what),
         }

@@ -98,7 +98,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether the entry of a page names a slot.
     fn is_swapped(&self, page: Page) -> bool {
         let section = self.memory().enter();
-        let walked = self.tables().descend(page, &section);
+        let walked = self.tables().look(page, &section);
         matches!(walked, Walk::Leaf { value, .. } if self.tables().swap_of(value).is_some())
     }
 }
