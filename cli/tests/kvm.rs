@@ -5,27 +5,14 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::{programs, stderr, stdout};
 
-/// A program of Linux's tests of KVM, if it is built; if not, prints a line about what is left out.
-fn program(name: &str) -> Option<PathBuf> {
-    let path = programs::root()
-        .join(".faultless/linux-tests/kvm")
-        .join(name);
-    if !path.is_file() {
-        println!("skipped: {name} is not built, which ./x setup linux-tests would build");
-        return None;
-    }
-    Some(path)
-}
-
 /// Runs `NAME ARGUMENTS` with these options of the machine. Returns what it said, or `None` if it is not built.
 fn run(options: &str, line: &str) -> Option<String> {
     let mut words = line.split(' ');
-    let path = program(words.next()?)?;
+    let path = programs::of_linux("kvm", words.next()?)?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     command.args(["run", "--memory", "2G", "--timeout", "300", "--file"]);
     command.arg(&path).args(options.split(' ')).arg("--");

@@ -3,22 +3,9 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::{programs, stderr, stdout};
-
-/// A program of Linux's tests of memory management, if it is built; if not, prints a line about what is left out.
-fn program(name: &str) -> Option<PathBuf> {
-    let path = programs::root()
-        .join(".faultless/linux-tests/mm")
-        .join(name);
-    if !path.is_file() {
-        println!("skipped: {name} is not built, which ./x setup linux-tests would build");
-        return None;
-    }
-    Some(path)
-}
 
 /// Runs a program on a machine with these options, with the verifier; returns what it said.
 fn run(name: &str, options: &[&str], arguments: &[&str]) -> Option<String> {
@@ -27,7 +14,7 @@ fn run(name: &str, options: &[&str], arguments: &[&str]) -> Option<String> {
     command
         .args(options)
         .arg("--")
-        .arg(program(name)?)
+        .arg(programs::of_linux("mm", name)?)
         .args(arguments)
         .stdin(Stdio::null());
     let output = command.output().expect("the command starts");

@@ -44,6 +44,19 @@ pub fn build(name: &str, compiler: &str, arguments: &[&str], folder: &Path) -> P
     program
 }
 
+/// A program of a family of Linux's tests, if it is built; if not, prints a line about what is left out.
+pub fn of_linux(family: &str, name: &str) -> Option<PathBuf> {
+    let path = root()
+        .join(".faultless/linux-tests")
+        .join(family)
+        .join(name);
+    if !path.is_file() {
+        println!("skipped: {name} is not built, which ./x setup linux-tests would build");
+        return None;
+    }
+    Some(path)
+}
+
 /// Builds `tests/programs/go` in `folder`, where the machine has Go.
 pub fn build_go(folder: &Path) -> Option<PathBuf> {
     let program = folder.join("program");

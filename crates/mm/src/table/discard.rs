@@ -8,14 +8,14 @@
 //! *Models*: loom `rmap/truncate.rs`, `ops/remap.rs`, shuttle `ops/advice.rs`.
 
 use faultless_frames::Flags;
-use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Value};
+use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Value, free};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, cond_resched};
 
 use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::table::Tables;
-use crate::table::huge::HugeGone;
+use crate::table::huge::{HUGE_LEVEL, HugeGone};
 use crate::table::pages::Span;
 use crate::table::retry::Retry;
 use crate::table::rss::RssDelta;
@@ -29,9 +29,6 @@ type IsValid<'a> = dyn Fn(&Entry, u64, u64, &Section<'_>) -> bool + 'a;
 
 /// Whether the claimed entry of a huge page with these pages may be.
 type IsHugeValid<'a> = dyn Fn(Pages) -> bool + 'a;
-
-/// Huge pages that one batch takes.
-const HUGE_BATCH: usize = (DISCARD_BATCH / ENTRIES as u64) as usize;
 
 impl<M: Machine> Tables<M> {
     /// Discards the pages of `pages` with a value that `is_meant` accepts. They stay mapped, and the caller keeps
@@ -94,7 +91,7 @@ impl<M: Machine> Tables<M> {
         let section = self.memory.enter();
         let mut claimed = 0u64;
         let mut stop = pages.end;
-        let mut huge = HugeDiscard::default();
+        let (mut huge, mut of_huge) = (0u64, Gather::new());
         let mut take = |entry: &Entry, page: u64, claimed: &mut u64, stop: &mut u64| {
             if page >= *stop {
                 return;
@@ -160,8 +157,6 @@ impl<M: Machine> Tables<M> {
             Span::Huge(_, _, part) if part.start >= stop => true,
             Span::Huge(_, _, part) if part.len() < ENTRIES as u64 => false,
             Span::Huge(entry, value, part) => {
-                // SAFETY: the section keeps the table.
-                let entry = unsafe { &*core::ptr::from_ref(entry) };
                 match txn.claim(entry, value, || match is_huge_valid(part) {
                     true => Ok(()),
                     false => Err(Retry::MappingChanged),
@@ -169,8 +164,8 @@ impl<M: Machine> Tables<M> {
                     Ok(claim) => {
                         claim.keep();
                         claimed += 1;
-                        huge.add(entry, value);
-                        self.gather_huge(value, part.start, &mut huge.gather);
+                        huge += 1;
+                        self.gather_huge(value, part.start, &mut of_huge);
                     }
                     // The entry has changed: it is looked at again.
                     Err(Retry::EntryClaimed) => return false,
@@ -179,9 +174,12 @@ impl<M: Machine> Tables<M> {
                 true
             }
         });
-        gather.join(core::mem::take(&mut huge.gather));
+        gather.join(of_huge);
         self.flush(&mut gather);
-        let gone = huge.release(self);
+        let gone = match huge {
+            0 => HugeGone::default(),
+            _ => self.release_kept_huge(Pages::new(pages.start, stop)),
+        };
         if claimed > 0 {
             self.release_kept(Pages::new(pages.start, stop), &mut chain);
         }
@@ -191,42 +189,31 @@ impl<M: Machine> Tables<M> {
         gone.free(self);
         stop
     }
-}
 
-/// Huge pages whose entries are claimed, to be emptied after the flush.
-struct HugeDiscard<'a> {
-    claims: [Option<(&'a Entry, Value)>; HUGE_BATCH],
-    count: usize,
-    gather: Gather,
-}
-
-impl Default for HugeDiscard<'_> {
-    fn default() -> Self {
-        Self {
-            claims: [const { None }; HUGE_BATCH],
-            count: 0,
-            gather: Gather::new(),
-        }
-    }
-}
-
-impl<'a> HugeDiscard<'a> {
-    /// Adds one; a batch of pages has no more than there is room for.
-    fn add(&mut self, entry: &'a Entry, value: Value) {
-        self.claims[self.count] = Some((entry, value));
-        self.count += 1;
-    }
-
-    /// Empties the entries, and returns what is to be freed.
-    fn release<M: Machine>(&self, tables: &Tables<M>) -> HugeGone {
+    /// After the flush: empties the entries of huge pages in which this CPU has kept a claim, and returns what is to be freed.
+    fn release_kept_huge(&self, pages: Pages) -> HugeGone {
+        let cpu = self.machine().cpu();
         let mut gone = HugeGone::default();
-        for (entry, value) in self.claims.iter().flatten() {
-            entry.set(0);
-            gone.add(tables, *value);
+        let mut release = |entry: &Entry, _| {
+            let value = entry.load();
+            if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
+                entry.set(0);
+                gone.add(self, value);
+            }
+        };
+        // SAFETY: inside the caller's section.
+        unsafe {
+            free::entries_at::<M::Format, M>(
+                self.machine(),
+                self.root,
+                pages,
+                HUGE_LEVEL,
+                &mut release,
+            );
         }
         let mut count = RssDelta::default();
         gone.add_to(&mut count, &mut Gather::new());
-        tables.rss.gone(tables.machine().cpu(), &count);
+        self.rss.gone(cpu, &count);
         gone
     }
 }

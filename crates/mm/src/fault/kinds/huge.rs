@@ -7,8 +7,8 @@
 //!   one for each small page.
 //! * Without a free block of frames, or where two mappings share the span, the fault maps a small page. It never waits
 //!   for a block.
-//! * A write to a huge page that is read-only raises it as a whole: its frames are this space's alone ([`crate::table::huge`]).
-//!   Where two mappings share the span it is split, and the write goes on as on small pages.
+//! * A write to a huge page that is read-only raises it as a whole, if one mapping covers the span and no other space uses any
+//!   of its frames ([`crate::table::huge_share`]). Else it is split, and the write goes on as on small pages.
 //!
 //! *Writes*: the entry; the frames and their descriptors.
 //!
