@@ -71,7 +71,8 @@ impl Flags {
     pub const PAGE_IDLE: Flags = Flags(8192);
     /// The page was used before a look for idle pages took its accessed bits away: for reclaim (Linux: `PG_young`).
     pub const PAGE_YOUNG: Flags = Flags(16384);
-    /// Beside [`Flags::ANONYMOUS`], of the first frame of a huge page: entries map it as a whole ([`crate::whole`]).
+    /// Of the first frame of a huge page. Beside [`Flags::ANONYMOUS`]: entries map it as a whole ([`crate::whole`]). Beside
+    /// [`Flags::FILE`]: all its frames are pages of one object, side by side.
     pub const WHOLE: Flags = Flags(32768);
     /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
@@ -149,7 +150,7 @@ pub struct Descriptor {
     index: AtomicU64,
     /// The next frame of a frame list or free list, plus 1; 0 ends it.
     next: AtomicU64,
-    /// The previous frame of a free list, plus 1; of the first frame of a huge page, the table for its split.
+    /// The previous frame of a free list, plus 1; of a frame of a huge page, a table for its split.
     previous: AtomicU64,
     /// The use for which an audit has entered the frame, and how often.
     entered: AtomicU32,
@@ -293,6 +294,8 @@ impl Descriptor {
         self.owner.store(file, Ordering::Relaxed);
         self.index.store(index, Ordering::Relaxed);
         self.flags.store(kind.0, Ordering::Relaxed);
+        // Of an earlier use: the page may come to have a table deposited with it.
+        self.set_previous(0);
         // Release: pairs with the acquire in `pin`.
         self.uses.store(HELD, Ordering::Release);
     }
@@ -553,6 +556,10 @@ impl Descriptor {
     pub(crate) fn enter(&self, as_what: u32, times: u32) {
         self.entered.store(as_what, Ordering::Relaxed);
         self.times.store(times, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flags_word(&self) -> &AtomicU32 {
+        &self.flags
     }
 
     pub(crate) fn order_word(&self) -> &AtomicU32 {

@@ -9,6 +9,10 @@
 //! * The number goes up only by a fork of a space with such an entry, which other operations of that space exclude. So a
 //!   space that reads 1 knows that the only entry is its own.
 //!
+//! A huge page of a *memory object* is counted otherwise: each entry that maps it is a use of each of its frames, because
+//! entries come and go without any that was there before. The mark is then the object's: it says that all frames are in their
+//! places in the object, and the number only what is shown to programs.
+//!
 //! *Writes*: the first frame's descriptor.
 
 use faultless_sync::atomic::Ordering;
@@ -67,4 +71,39 @@ impl Descriptor {
     pub fn end_whole(&self) {
         self.remove_flags(Flags::WHOLE);
     }
+
+    /// Marks a page of an object as the first of a huge page of that. All its frames are in their places, and stay until the
+    /// mark is removed.
+    pub fn begin_object_whole(&self) {
+        self.order_word().store(0, Ordering::Relaxed);
+        // Release: a CPU that sees the mark sees the other frames' uses. Acquire: pairs with the release in
+        // `end_object_whole`.
+        self.flags_word().fetch_or(Flags::WHOLE.0, Ordering::AcqRel);
+    }
+
+    /// Whether this is the first frame of a huge page of an object.
+    #[inline]
+    pub fn is_object_whole(&self) -> bool {
+        // Acquire: pairs with the release above.
+        is_object_whole(self.flags_word().load(Ordering::Acquire))
+    }
+
+    /// Removes the mark, because a frame is about to leave its place. Returns whether it was set.
+    pub fn end_object_whole(&self) -> bool {
+        // A read-modify-write in any case: it comes before or after the one that sets the mark.
+        self.flags_word().fetch_or(0, Ordering::AcqRel);
+        let ended = |flags| is_object_whole(flags).then_some(flags & !Flags::WHOLE.0);
+        self.flags_word()
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, ended)
+            .is_ok()
+    }
+
+    /// Counts one more entry that maps a huge page of an object, or with `u32::MAX` one less.
+    pub fn add_object_map(&self, entries: u32) {
+        self.order_word().fetch_add(entries, Ordering::Relaxed);
+    }
+}
+
+fn is_object_whole(flags: u32) -> bool {
+    Flags(flags).has(Flags::WHOLE.and(Flags::FILE))
 }

@@ -121,7 +121,7 @@ pub use base::userfault::{Handler, Userfault, numbers as userfault};
 pub use fault::pin::{Taken, UserPage};
 pub use fault::{Outcome, SegvCode};
 pub use lock::limits::Limits;
-pub use object::{Device, MemoryObject, Pager, Pinned};
+pub use object::{Device, MemoryObject, ObjectHuge, Pager, Pinned};
 pub use ops::{
     AgingMode, Filled, Forked, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ,
     PROT_WRITE, PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags,

@@ -176,7 +176,9 @@ impl Soft {
             Box::leak(Box::new(Memory::new(machine, per_cpu, participants)));
         // The machine counts its flushes in the core's counters.
         let _ = memory.machine().memory.set(memory.cpus());
-        memory.set_huge_mode(memory.machine().options.huge);
+        let huge = memory.machine().options.huge;
+        memory.set_huge_mode(huge);
+        memory.set_shared_huge_mode(huge);
         Ok(memory)
     }
 

@@ -87,6 +87,12 @@ pub enum Mutant {
     PartsCountedTooLate,
     /// A huge page is made writable although another space may use a frame of it.
     HugeTakenOverUnasked,
+    /// A page leaves a huge page of an object, and that stays marked as whole.
+    WholeNotEnded,
+    /// A huge page of an object is marked as whole without a second look at its pages.
+    WholeNotValidated,
+    /// A huge page of an object is mapped whether it is still whole or not.
+    WholeNotAsked,
     /// The huge zero page is replaced while TLBs may still hold it.
     HugeZeroNotFlushed,
     /// The last leave of a group does not wake the parked waiter.

@@ -108,6 +108,12 @@ counters! {
     ThpFaultAlloc = "thp_fault_alloc",
     /// Faults that mapped a small page where a huge one was wanted, because no block of frames was free.
     ThpFaultFallback = "thp_fault_fallback",
+    /// Huge pages that faults have added to shared memory.
+    ThpFileAlloc = "thp_file_alloc",
+    /// Faults that would have added one, and found no block of frames.
+    ThpFileFallback = "thp_file_fallback",
+    /// Entries that map a huge page of shared memory.
+    ThpFileMapped = "thp_file_mapped",
     /// Read faults that mapped the shared huge zero page. Linux counts how often that page is made.
     ThpZeroPageMaps = "thp_zero_page_maps",
     /// Tables of small pages that were replaced by huge pages.

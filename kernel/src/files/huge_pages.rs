@@ -16,6 +16,7 @@ use crate::memory::machine::memory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     Enabled,
+    Shared,
     Defrag,
     ZeroPage,
 }
@@ -25,6 +26,18 @@ const ENABLED: [(&str, HugeMode); 3] = [
     ("madvise", HugeMode::Advised),
     ("never", HugeMode::Never),
 ];
+/// The settings for shared memory. Here, a huge page never reaches behind an object's end (`within_size`), and files of the
+/// tree get none (`force`).
+const SHARED: [(&str, HugeMode); 6] = [
+    ("always", HugeMode::Always),
+    ("within_size", HugeMode::Always),
+    ("advise", HugeMode::Advised),
+    ("never", HugeMode::Never),
+    ("deny", HugeMode::Never),
+    ("force", HugeMode::Always),
+];
+/// The position of `shmem_enabled` in its list.
+static SHARED_NOW: AtomicUsize = AtomicUsize::new(3);
 const DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
 /// The position of `defrag` in its list.
 static DEFRAG_NOW: AtomicUsize = AtomicUsize::new(3);
@@ -62,6 +75,11 @@ impl Setting {
                 let now = memory().huge_mode();
                 choice(text, ENABLED.map(|(name, mode)| (name, mode == now)))
             }
+            Self::Shared => {
+                let now = SHARED_NOW.load(Ordering::Relaxed);
+                let named = |at: usize| (SHARED[at].0, at == now);
+                choice(text, core::array::from_fn::<_, 6, _>(named))
+            }
             Self::Defrag => {
                 let now = DEFRAG_NOW.load(Ordering::Relaxed);
                 let named = |at: usize| (DEFRAG[at], at == now);
@@ -80,6 +98,12 @@ impl Setting {
         let word = text.strip_suffix(b"\n").unwrap_or(text);
         match self {
             Self::Enabled => memory().set_huge_mode(mode(word).ok_or(EINVAL)?),
+            Self::Shared => {
+                let named = |(name, _): &(&str, _)| name.as_bytes() == word;
+                let at = SHARED.iter().position(named).ok_or(EINVAL)?;
+                SHARED_NOW.store(at, Ordering::Relaxed);
+                memory().set_shared_huge_mode(SHARED[at].1);
+            }
             Self::Defrag => {
                 let at = DEFRAG.iter().position(|name| name.as_bytes() == word);
                 DEFRAG_NOW.store(at.ok_or(EINVAL)?, Ordering::Relaxed);
@@ -117,15 +141,13 @@ pub fn build() -> Result<(), Errno> {
     }
     for (name, setting) in [
         ("enabled", System::HugeEnabled),
+        ("shmem_enabled", System::HugeShared),
         ("defrag", System::HugeDefrag),
         ("use_zero_page", System::HugeZeroPage),
     ] {
         let inode = Inode::new(Body::Setting(setting), 0o644)?;
         tree::add_special(&at, name.as_bytes(), inode)?;
     }
-    let mut text = Text::new();
-    text.line(format_args!("always within_size advise [never] deny force"))?;
-    file(&at, b"shmem_enabled", 0o644, text)?;
     let background = folder(&at, b"khugepaged")?;
     for (name, value) in BACKGROUND {
         file(&background, name.as_bytes(), 0o644, number(value)?)?;

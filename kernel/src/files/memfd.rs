@@ -1,6 +1,7 @@
 //! Memory with a descriptor (`memfd_create`): a file that never had a name in the tree, and that can be
 //! sealed.
 
+use faultless_mm::ObjectHuge;
 use linux_raw_sys::general as linux;
 
 use super::description::{Description, Object};
@@ -25,6 +26,8 @@ pub fn new(
     inode.change(|meta| meta.links = 0);
     let origin = Shared::new(Origin::Memory(name))?;
     if let Body::File(file) = &inode.body {
+        // As on Linux, the setting is for memory without a name in a file system.
+        file.content.store.set_huge_pages(ObjectHuge::AsSet);
         let source = &file.content.source;
         source.set_origin(&origin);
         if sealed_against_exec {

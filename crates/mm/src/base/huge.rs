@@ -17,16 +17,32 @@ pub enum HugeMode {
     Always,
 }
 
+/// The bits of a mode.
+const MODE: u32 = 3;
+/// The shift of the mode of shared memory.
+const SHARED: u32 = 2;
+
+impl HugeMode {
+    fn of(bits: u32) -> Self {
+        match bits & MODE {
+            0 => Self::Never,
+            1 => Self::Advised,
+            _ => Self::Always,
+        }
+    }
+}
+
 /// The settings of a machine.
 pub(crate) struct HugeSettings {
-    mode: AtomicU32,
+    /// The mode, and above it that of shared memory: one load says whether there are none at all.
+    modes: AtomicU32,
     reads_share: AtomicU32,
 }
 
 impl HugeSettings {
     pub(crate) fn new() -> Self {
         Self {
-            mode: AtomicU32::new(HugeMode::Never as u32),
+            modes: AtomicU32::new(0),
             reads_share: AtomicU32::new(1),
         }
     }
@@ -34,15 +50,33 @@ impl HugeSettings {
     /// Returns which mappings get huge pages. No ordering: a fault that does not see a new setting yet precedes it.
     #[inline]
     pub(crate) fn mode(&self) -> HugeMode {
-        match self.mode.load(Ordering::Relaxed) {
-            0 => HugeMode::Never,
-            1 => HugeMode::Advised,
-            _ => HugeMode::Always,
-        }
+        HugeMode::of(self.modes.load(Ordering::Relaxed))
+    }
+
+    /// Whether no mapping gets huge pages.
+    #[inline]
+    pub(crate) fn is_never(&self) -> bool {
+        self.modes.load(Ordering::Relaxed) == 0
     }
 
     pub(crate) fn set_mode(&self, mode: HugeMode) {
-        self.mode.store(mode as u32, Ordering::Relaxed);
+        self.set(MODE, mode as u32);
+    }
+
+    /// Returns which mappings of shared memory get huge pages (Linux: `shmem_enabled`).
+    pub(crate) fn shared_mode(&self) -> HugeMode {
+        HugeMode::of(self.modes.load(Ordering::Relaxed) >> SHARED)
+    }
+
+    pub(crate) fn set_shared_mode(&self, mode: HugeMode) {
+        self.set(MODE << SHARED, (mode as u32) << SHARED);
+    }
+
+    fn set(&self, bits: u32, to: u32) {
+        let set = |modes| Some(modes & !bits | to);
+        let _ = self
+            .modes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
     /// Whether a read maps the shared huge zero page, and not a small one (Linux: `use_zero_page`).

@@ -35,6 +35,10 @@ pub struct PerCpu {
     committed: Local,
     /// This CPU's part of the entries that map huge pages: a difference, which wraps.
     huge: Local,
+    /// The same of huge pages that memory objects have.
+    object_huge: Local,
+    /// The same of the entries that map those.
+    object_huge_maps: Local,
 }
 
 impl PerCpu {
@@ -226,6 +230,30 @@ impl<M: Machine> Memory<M> {
         u64::try_from(sum.cast_signed()).unwrap_or(0)
     }
 
+    /// Adds to the huge pages of memory objects; a difference, which wraps.
+    pub(crate) fn count_object_huge(&self, pages: u64) {
+        self.this_cpu().object_huge.add(pages);
+    }
+
+    /// Adds to the entries that map them; a difference, which wraps.
+    pub(crate) fn count_object_huge_maps(&self, entries: u64) {
+        self.this_cpu().object_huge_maps.add(entries);
+    }
+
+    /// Returns how many huge pages memory objects have, and how many entries map them (Linux: `ShmemHugePages` and
+    /// `ShmemPmdMapped`, in huge pages).
+    pub fn object_huge_pages(&self) -> (u64, u64) {
+        let sum = |of: &dyn Fn(&PerCpu) -> u64| {
+            let sum = self.cpus.iter().map(of).fold(0, u64::wrapping_add);
+            // As for `committed`.
+            u64::try_from(sum.cast_signed()).unwrap_or(0)
+        };
+        (
+            sum(&|cpu| cpu.object_huge.get()),
+            sum(&|cpu| cpu.object_huge_maps.get()),
+        )
+    }
+
     /// Returns the pages that may come to need memory, of all address spaces: private and writable ones
     /// without `MAP_NORESERVE` (Linux: `Committed_AS`). Summed over all CPUs.
     pub fn committed(&self) -> u64 {
@@ -324,6 +352,16 @@ impl<M: Machine> Memory<M> {
     /// Returns which mappings get huge pages.
     pub fn huge_mode(&self) -> HugeMode {
         self.huge.mode()
+    }
+
+    /// Sets which mappings of shared memory get huge pages, and which objects ([`crate::ObjectHuge::AsSet`]).
+    pub fn set_shared_huge_mode(&self, mode: HugeMode) {
+        self.huge.set_shared_mode(mode);
+    }
+
+    /// Returns which do.
+    pub fn shared_huge_mode(&self) -> HugeMode {
+        self.huge.shared_mode()
     }
 
     /// Sets whether reads of memory that was never written map the shared huge zero page (at first: yes).

@@ -57,7 +57,8 @@ pub(crate) struct FaultState<M: Machine, N> {
     is_zeroed: bool,
     searches: u32,
     /// The first frame of a huge page, and a table for its split.
-    huge: Option<(Frame, Frame)>,
+    huge: Option<Frame>,
+    deposit: Option<Frame>,
     missing: Option<Missing<M>>,
     /// A use of the slot of a swapped page.
     slot: Option<HeldSlot>,
@@ -85,6 +86,7 @@ impl<M: Machine, N> FaultState<M, N> {
             is_zeroed: true,
             searches: 0,
             huge: None,
+            deposit: None,
             missing: None,
             slot: None,
             read: Read::No,
@@ -123,24 +125,46 @@ impl<M: Machine, N> FaultState<M, N> {
     /// [`FaultState::huge_page_used`]. `None`: there is no memory for them, and none is looked for.
     #[cold]
     pub(crate) fn huge_page(&mut self) -> Option<(Frame, Frame)> {
+        let table = self.deposit()?;
+        Some((self.huge_frames()?, table))
+    }
+
+    /// The same without a table.
+    #[cold]
+    pub(crate) fn huge_frames(&mut self) -> Option<Frame> {
         if self.huge.is_none() {
             let first = self.memory.allocate_huge().ok()?;
-            let Ok(table) = self.memory.allocate_deposit() else {
-                self.memory.free_huge(first);
-                return None;
-            };
             for frame in frames_of(first) {
                 self.memory.machine().zero(frame);
                 self.memory.machine().poll();
             }
-            self.huge = Some((first, table));
+            self.huge = Some(first);
         }
         self.huge
     }
 
+    /// The same without the huge page.
+    #[cold]
+    pub(crate) fn deposit(&mut self) -> Option<Frame> {
+        if self.deposit.is_none() {
+            self.deposit = self.memory.allocate_deposit().ok();
+        }
+        self.deposit
+    }
+
     /// Records that the huge page and its table now belong to an entry.
     pub(crate) fn huge_page_used(&mut self) {
+        (self.huge, self.deposit) = (None, None);
+    }
+
+    /// Records that the huge page now belongs to an object.
+    pub(crate) fn huge_frames_used(&mut self) {
         self.huge = None;
+    }
+
+    /// Records that the table is now deposited.
+    pub(crate) fn deposit_used(&mut self) {
+        self.deposit = None;
     }
 
     /// Returns a frame to copy a page to, still held here likewise.
@@ -356,7 +380,7 @@ impl<M: Machine, N> FaultState<M, N> {
     #[inline(always)]
     pub(crate) fn end(self) {
         let holds = self.frame.is_some() || self.slot.is_some() || self.missing.is_some();
-        match holds || self.huge.is_some() {
+        match holds || self.huge.is_some() || self.deposit.is_some() {
             true => drop(self),
             false => core::mem::forget(self),
         }
@@ -374,9 +398,11 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Frees the huge page that is held, and its table.
     #[cold]
     pub(crate) fn free_huge(&mut self) {
-        if let Some((first, table)) = self.huge.take() {
-            let machine = self.memory.machine();
+        if let Some(first) = self.huge.take() {
             self.memory.free_huge(first);
+        }
+        if let Some(table) = self.deposit.take() {
+            let machine = self.memory.machine();
             machine.frames().free(machine.cpu(), table);
         }
     }
@@ -420,7 +446,7 @@ impl<M: Machine, N> Drop for FaultState<M, N> {
     fn drop(&mut self) {
         self.forget_slot();
         self.free_frame();
-        if self.huge.is_some() {
+        if self.huge.is_some() || self.deposit.is_some() {
             self.free_huge();
         }
     }

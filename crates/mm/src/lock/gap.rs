@@ -18,7 +18,7 @@ use crate::lock::shard::LockDomain;
 use crate::lock::{Mappings, RangeWriteGuard};
 
 /// Pages of a huge page.
-const HUGE: u64 = 512;
+pub(crate) const HUGE: u64 = 512;
 /// The range that `MAP_32BIT` searches.
 const LOW: Pages = Pages {
     start: 0x4000_0000 / PAGE_SIZE,
@@ -46,8 +46,8 @@ pub(crate) struct GapRequest {
     pub(crate) count: u64,
     /// Which addresses are acceptable.
     pub(crate) zone: Zone,
-    /// Whether it is for private anonymous memory.
-    pub(crate) is_private: bool,
+    /// Where in a huge page it should begin, if it is to have some: the number of the page.
+    pub(crate) huge_offset: Option<u64>,
 }
 
 /// Where a writer that holds a range can get another one.
@@ -121,14 +121,11 @@ impl<M: Machine> Mappings<M> {
                 return Err(Errno::ENOMEM);
             }
         }
-        let is_aligned = wish.is_private && hint.is_none() && count.is_multiple_of(HUGE);
-        let aligned = match is_aligned {
-            // From the next boundary on, even if the hole begins at one.
-            true => self
-                .find_hole(edit, part, count + HUGE, zone)
-                .map(|start| (start + 1).next_multiple_of(HUGE)),
-            false => None,
-        };
+        let aligned = wish.huge_offset.filter(|_| hint.is_none()).and_then(|at| {
+            let start = self.find_hole(edit, part, count + HUGE, zone)?;
+            // From the next such place on, even if the hole begins at one.
+            Some(start + 1 + at.wrapping_sub(start + 1) % HUGE)
+        });
         let start = aligned.or_else(|| self.find_hole(edit, part, count, zone));
         let start = start.ok_or(Errno::ENOMEM)?;
         Ok(Pages::new(start, start + count))

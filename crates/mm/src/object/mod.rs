@@ -20,6 +20,7 @@
 //! * `radix`: from page number to frame, without a lock.
 //! * `page`: finds, adds and pins pages.
 //! * `moving`: pages that move to another frame.
+//! * `huge`: huge pages.
 //! * `fill`: reads pages in, and waits for pages that are being read.
 //! * `swapped`: brings pages back that were swapped out.
 //! * `mappings`: the list of an object's mappings.
@@ -31,6 +32,7 @@
 
 pub(crate) mod device;
 mod fill;
+pub(crate) mod huge;
 pub(crate) mod mappings;
 mod moving;
 pub(crate) mod page;
@@ -53,6 +55,8 @@ use crate::tree::mapping::{AnyObject, ObjectRef};
 pub use device::Device;
 use device::Span;
 pub(crate) use fill::WaitKind;
+pub use huge::ObjectHuge;
+use huge::ObjectHugeState;
 pub(crate) use moving::Moving;
 pub use page::Pinned;
 pub(crate) use page::{Lookup, PageRef};
@@ -139,6 +143,8 @@ pub(crate) struct Writers {
     pub(crate) filled: AtomicU32,
     /// The page to which the sweep has come ([`crate::reclaim::object`]). A hint.
     pub(crate) hand: AtomicU64,
+    /// Read by faults only where a huge page may be.
+    pub(crate) huge: ObjectHugeState,
 }
 
 /// A handle that holds a memory object. Clones lead to the same object, which is freed with its last handle or
@@ -189,6 +195,10 @@ impl<M: Machine> MemoryObject<M> {
                 writable: AtomicU32::new(0),
                 filled: AtomicU32::new(0),
                 hand: AtomicU64::new(0),
+                huge: ObjectHugeState::new(match backing {
+                    None if span.is_none() => ObjectHuge::AsSet,
+                    _ => ObjectHuge::Never,
+                }),
             },
             hook: Hook::new(),
         };
@@ -387,6 +397,7 @@ impl<M: Machine> Memory<M> {
             .for_each(0..u64::MAX, &mut |index, slot| match slot.load() {
                 PageSlot::Page(frame) => {
                     body.uncharge(index);
+                    self.ends_whole(body, frame);
                     if source.descriptor(frame).let_go() {
                         source.free(self.machine().cpu(), frame);
                     }

@@ -230,6 +230,10 @@ impl<'a, M: Machine> Fork<'a, M> {
             let mapping = unsafe { word.mapping() };
             mapping.is_some_and(|mapping| self.gets_of(mapping.attributes()) == Gets::All)
         };
+        if self.parent.tables().is_huge_of_object(seen) {
+            // The child finds it in the object.
+            return Ok(Some(0));
+        }
         if self.lock.meets_zaps() || !self.child.tree().all_slots(pages, gets_all) {
             return Ok(None);
         }

@@ -280,12 +280,17 @@ impl<M: Machine> AddressSpace<M> {
             // Pages that no access may reach are hidden one by one.
             return false;
         }
-        let own = to.write && self.tables().is_exclusive_huge(value);
+        // A private mapping shows a huge page of an object read-only, and never owns it.
+        let shared = attributes.flags.shared;
+        let own = to.write && (shared || self.tables().is_exclusive_huge(value));
         let from = match own && self.is_new(attributes) {
             true => value | format.soft_dirty,
             false => value,
         };
         let new = format.huge(format.with_protection(from, to, own));
+        if shared && own {
+            self.tables().mark_huge_dirty(format.frame(value));
+        }
         if entry.replace(value, new).is_err() {
             // Hardware has set a bit, or the entry is claimed: look again.
             return false;

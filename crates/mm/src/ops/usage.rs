@@ -69,6 +69,8 @@ pub struct Usage {
     pub lazily_free: u64,
     /// Pages of huge pages that are mapped as a whole (`AnonHugePages`), the huge zero page included.
     pub huge: u64,
+    /// The same of memory objects (`ShmemPmdMapped`).
+    pub object_huge: u64,
     /// Pages that were swapped out.
     pub swapped: u64,
     /// This range's share of these.
@@ -89,6 +91,7 @@ impl AddAssign for Usage {
         self.anonymous += other.anonymous;
         self.lazily_free += other.lazily_free;
         self.huge += other.huge;
+        self.object_huge += other.object_huge;
         self.swapped += other.swapped;
         self.share_swapped += other.share_swapped;
     }
@@ -114,8 +117,12 @@ impl<M: Machine> AddressSpace<M> {
                         for page in part.start..part.end {
                             self.add_entry(self.tables().part_of(value, page), &mut usage);
                         }
-                        // The huge zero page, too, as on Linux.
-                        usage.huge += part.len() * PAGE_SIZE;
+                        let bytes = part.len() * PAGE_SIZE;
+                        match self.tables().is_huge_of_object(value) {
+                            true => usage.object_huge += bytes,
+                            // The huge zero page, too, as on Linux.
+                            false => usage.huge += bytes,
+                        }
                     }
                 }
                 true

@@ -135,6 +135,7 @@ fn take_hidden<M: Machine>(
         drop(moving.end(PageSlot::Page(frame)));
         return false;
     }
+    memory.ends_whole(store.cache(), frame);
     flush(&claims);
     claims.replace(|space, before| {
         count(space, before, None);

@@ -29,8 +29,8 @@ use crate::object::Moving;
 use crate::object::mappings::expose;
 use crate::object::{MemoryObject, ObjectInner};
 use crate::space::AddressSpace;
-use crate::tree::SlotState;
 use crate::tree::mapping::{Mapping, ObjectLinks};
+use crate::tree::{SlotState, SlotValue};
 
 /// Returns the address space of a mapping, and the index that page 0 of it would have; `None` for a cursor.
 ///
@@ -218,10 +218,16 @@ pub(crate) fn discard_file<M: Machine>(
             && is_file_page(space, page, cache, first)
             && space.tables().is_in_place(entry, page, section)
     };
-    // No huge page is one of an object.
+    let is_of_object = |word: SlotValue| {
+        // SAFETY: read inside the section of the discard.
+        let mapping = unsafe { word.mapping() }.filter(|_| word.is_live());
+        let backed = mapping.and_then(|mapping| mapping.attributes().backed);
+        backed.is_some_and(|b| b.is(cache.any(), first))
+    };
+    let is_huge_valid = |span: Pages| space.tree().all_slots(span, is_of_object);
     space
         .tables()
-        .discard_valid(pages, &is_meant, (&is_valid, &|_| false))
+        .discard_valid(pages, &is_meant, (&is_valid, &is_huge_valid))
 }
 
 /// Returns the pages before `end` that have the indices, where page 0 has `first`.

@@ -38,7 +38,7 @@ use faultless_trace::Counter;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::object::radix::PageSlot;
-use crate::object::{MemoryObject, Moving};
+use crate::object::{MemoryObject, Moving, ObjectInner};
 use crate::rmap::anon::AllSpaces;
 use crate::rmap::claims::{Claims, NotMoved, Places, Purpose};
 
@@ -108,7 +108,8 @@ impl<M: Machine> Mover<M> {
         })?;
         let mut claims = Claims::new(&self.places, Purpose::Move);
         let found = moving.try_for_each_place(|space, page| claims.claim(space, page, from));
-        let result = finish(&claims, found, (from, to), true);
+        let cache = Some(moving.store.cache());
+        let result = finish(&claims, found, (from, to), cache);
         let place = if result.is_ok() { to } else { from };
         *store = Some(moving.end(PageSlot::Page(place)));
         result
@@ -122,7 +123,7 @@ impl<M: Machine> Mover<M> {
     ) -> Result<(), NotMoved> {
         let mut claims = Claims::new(&self.places, Purpose::Move);
         let found = claims.claim_anonymous(spaces, from);
-        finish(&claims, found, (from, to), false)
+        finish(&claims, found, (from, to), None)
     }
 }
 
@@ -131,12 +132,14 @@ fn finish<M: Machine>(
     claims: &Claims<'_, M>,
     found: Result<(), NotMoved>,
     (from, to): (Frame, Frame),
-    is_held: bool,
+    cache: Option<&ObjectInner>,
 ) -> Result<(), NotMoved> {
     let machine = claims.memory().machine();
     let source = machine.frames();
+    let is_held = cache.is_some();
     let result = found.and_then(|()| claims.freeze(from, is_held));
     if result.is_ok() {
+        cache.inspect(|cache| claims.memory().ends_whole(cache, from));
         if !mutant(Mutant::MovedWithoutFlush) {
             claims.flush();
         }

@@ -166,6 +166,7 @@ impl<M: Machine> MemoryObject<M> {
                     match content {
                         PageSlot::Page(frame) => {
                             self.cache().uncharge(index);
+                            self.memory.ends_whole(self.cache(), frame);
                             self.descriptor(frame).set_link(chain.head);
                             chain.head = frame.0 + 1;
                         }

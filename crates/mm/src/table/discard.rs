@@ -156,6 +156,8 @@ impl<M: Machine> Tables<M> {
             }
             Span::Huge(_, _, part) if part.start >= stop => true,
             Span::Huge(_, _, part) if part.len() < ENTRIES as u64 => false,
+            // All its pages are of one kind.
+            Span::Huge(_, value, part) if !is_meant(self.part_of(value, part.start)) => true,
             Span::Huge(entry, value, part) => {
                 match txn.claim(entry, value, || match is_huge_valid(part) {
                     true => Ok(()),

@@ -40,8 +40,8 @@ impl<M: Machine> Tables<M> {
     /// a page of one of them. The caller holds every range, and has issued a fence after the store that keeps
     /// new tables away.
     ///
-    /// Huge pages are shared at once, by `share`, with their entry and value: it returns what the entry held. Where it
-    /// returns `None`, the huge page is split.
+    /// Huge pages are shared at once, by `share`, with their entry and value: it returns what the entry held, or 0 if nothing
+    /// has changed. Where it returns `None`, the huge page is split.
     ///
     /// # Errors
     /// Those of `share`. Tables behind the page are not frozen.
@@ -68,6 +68,7 @@ impl<M: Machine> Tables<M> {
                     return;
                 } else if Self::FORMAT.is_huge(value) {
                     match share(entry, value, pages) {
+                        Ok(Some(0)) => return,
                         Ok(Some(before)) => {
                             return self.gather_huge(before, pages.start, &mut gather);
                         }

@@ -6,6 +6,8 @@
 //! * **The frames of a huge page are exclusive, and the entry is their only use**, or a fork has shared it as a whole
 //!   ([`crate::table::huge_share`]). A pin and a migration split it first. So an exclusive one is taken out, freed and raised
 //!   as a whole, without a look at each descriptor.
+//! * A huge page of a memory object is many mappings' at once. Its entry is counted at each frame, as the entries of small pages
+//!   are ([`crate::fault::kinds::huge_object`]).
 //! * A huge page is installed only over an empty entry (rule R5), and only where one mapping covers its span.
 //! * The table for a split is *deposited* with the huge page: no operation fails for want of it. The
 //!   descriptor of one of its frames names it. Only an operation that has claimed, or taken out, an entry takes one.
@@ -21,7 +23,7 @@
 //!
 //! *Models*: loom `table/huge.rs`.
 
-use faultless_frames::FrameSource;
+use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{BITS, ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Value};
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
@@ -30,7 +32,7 @@ use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::table::Tables;
-use crate::table::huge_share::{release_huge, take_deposit};
+use crate::table::huge_share::{leave_whole, release_huge, take_deposit};
 use crate::table::rss::{RssDelta, RssKind};
 
 /// The level of the entries that map huge pages.
@@ -53,6 +55,19 @@ impl<M: Machine> Tables<M> {
     #[inline]
     pub(crate) fn is_huge_zero(&self, value: Value) -> bool {
         self.machine().frames().huge_zero_frame() == Some(Self::FORMAT.frame(value))
+    }
+
+    /// Whether the entry of a huge page maps one of a memory object. The page is counted, or what was read is validated later.
+    #[inline]
+    pub(crate) fn is_huge_of_object(&self, value: Value) -> bool {
+        let first = Self::FORMAT.frame(value);
+        !self.is_huge_zero(value)
+            && self
+                .machine()
+                .frames()
+                .descriptor(first)
+                .flags()
+                .has(Flags::FILE)
     }
 
     /// Returns the value that the entry of `page` would have, if the huge page around it were split.
@@ -123,8 +138,13 @@ impl<M: Machine> Tables<M> {
             return;
         };
         self.fill(frame, value);
-        self.count_parts(first);
-        self.memory.count_huge(1u64.wrapping_neg());
+        match self.is_huge_of_object(value) {
+            true => leave_whole(self.memory, first),
+            false => {
+                self.count_parts(first);
+                self.memory.count_huge(1u64.wrapping_neg());
+            }
+        }
         // Release: the entries come before the table.
         claim.publish(|_| Self::FORMAT.table(frame));
         self.count_split();
@@ -189,7 +209,7 @@ impl<M: Machine> Tables<M> {
 pub(crate) struct HugeGone {
     chain: FrameList,
     gather: Gather,
-    count: u64,
+    pages: RssDelta,
 }
 
 impl HugeGone {
@@ -207,13 +227,24 @@ impl HugeGone {
         let source = tables.machine().frames();
         source.descriptor(table).set_deposit(first.0);
         self.chain.push(source, table);
-        tables.memory.count_huge(1u64.wrapping_neg());
-        self.count += 1;
+        let head = source.descriptor(first);
+        let kind = RssKind::of(head);
+        self.pages.add_many(kind, ENTRIES as u64);
+        if kind == RssKind::Anonymous {
+            tables.memory.count_huge(1u64.wrapping_neg());
+            return;
+        }
+        leave_whole(tables.memory, first);
+        if Tables::<M>::FORMAT.is_used(value) {
+            // The pages stay, and no entry says so any more.
+            let parts = source.descriptors_of_huge(first);
+            parts.iter().for_each(Descriptor::mark_used);
+        }
     }
 
     /// Adds what is to be flushed, and counted, to what else the caller has taken out.
     pub(crate) fn add_to(&mut self, gone: &mut RssDelta, gather: &mut Gather) {
-        gone.add_many(RssKind::Anonymous, self.count * ENTRIES as u64);
+        gone.join(&self.pages);
         gather.join(core::mem::take(&mut self.gather));
     }
 
@@ -238,7 +269,10 @@ pub(crate) fn free_huge_page<M: Machine>(memory: &Memory<M>, first: Frame) -> u6
     if let Some(table) = take_deposit(source, first) {
         source.free(cpu, table);
     }
+    match source.descriptor(first).flags().has(Flags::FILE) {
+        true => leave_whole(memory, first),
+        false => memory.count_huge(1u64.wrapping_neg()),
+    }
     release_huge(memory, first);
-    memory.count_huge(1u64.wrapping_neg());
     ENTRIES as u64
 }

@@ -77,6 +77,13 @@ pub(crate) fn begin_huge<S: FrameSource>(
     }
 }
 
+/// Counts that one entry less maps a huge page of an object as a whole. It still counts at each of the frames.
+pub(crate) fn leave_whole<M: Machine>(memory: &Memory<M>, first: Frame) {
+    let head = memory.machine().frames().descriptor(first);
+    head.add_object_map(u32::MAX);
+    memory.count_object_huge_maps(1u64.wrapping_neg());
+}
+
 /// Leaves a huge page whose entry was taken out, after the flush, and frees the pages that nothing else uses.
 pub(crate) fn release_huge<M: Machine>(memory: &Memory<M>, first: Frame) {
     let (source, cpu) = (memory.machine().frames(), memory.machine().cpu());
@@ -84,6 +91,14 @@ pub(crate) fn release_huge<M: Machine>(memory: &Memory<M>, first: Frame) {
     let Some(head) = parts.first() else {
         return;
     };
+    if head.flags().has(Flags::FILE) {
+        for (part, frame) in parts.iter().zip(frames_of(first)) {
+            if part.unmap() {
+                source.free(cpu, frame);
+            }
+        }
+        return;
+    }
     if !head.is_shared_whole() {
         parts.iter().for_each(Descriptor::unmap_sole);
         return source.free_huge(cpu, first);
@@ -124,6 +139,11 @@ impl<M: Machine> Tables<M> {
     /// Takes the table that is deposited for a split, or for the end of the huge page.
     pub(crate) fn take_deposit(&self, first: Frame) -> Option<Frame> {
         take_deposit(self.machine().frames(), first)
+    }
+
+    /// Marks a huge page of an object as one that its pager cannot fill again. Before an entry lets stores through.
+    pub(crate) fn mark_huge_dirty(&self, first: Frame) {
+        self.parts(first).iter().for_each(Descriptor::mark_dirty);
     }
 
     /// Whether a huge page is this space's alone, so that it may be made writable.

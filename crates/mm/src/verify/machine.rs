@@ -179,7 +179,11 @@ impl<M: Machine> AddressSpace<M> {
                     if let Some(table) = tables.find(|table| !audit.is_entered(*table)) {
                         audit.enter(table, Use::TABLE)?;
                     }
-                    frames_of(below).try_for_each(|frame| audit.enter(frame, Use::PAGE))?;
+                    let use_of = match self.tables().is_huge_of_object(value) {
+                        true => Use::FILE,
+                        false => Use::PAGE,
+                    };
+                    frames_of(below).try_for_each(|frame| audit.enter(frame, use_of))?;
                 }
             } else if level > 0 {
                 self.enter_tables(audit, below, level - 1, at)?;

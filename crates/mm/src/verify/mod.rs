@@ -201,6 +201,10 @@ impl<M: Machine> AddressSpace<M> {
         let first = M::Format::FORMAT.frame(value);
         let is_zero = self.tables().is_huge_zero(value);
         let maps = frames.descriptor(first).whole_maps();
+        let is_of_object = self.tables().is_huge_of_object(value);
+        if is_of_object && !frames.descriptor(first).is_object_whole() {
+            return wrong("a huge page is mapped of which the object has lost a part");
+        }
         if !is_zero && self.tables().deposited(value).count() as u64 != u64::from(maps) {
             return wrong("a huge page has not as many tables for splits as it is mapped");
         }
@@ -209,7 +213,8 @@ impl<M: Machine> AddressSpace<M> {
             descriptor.flags().has(Flags::EXCLUSIVE) && descriptor.is_sole_use()
         };
         let is_shared = !is_zero && frames.descriptor(first).is_shared_whole();
-        if !is_zero && !is_shared && !frames_of(first).all(is_exclusive) {
+        let is_private = !is_zero && !is_shared && !is_of_object;
+        if is_private && !frames_of(first).all(is_exclusive) {
             return wrong("a frame of a huge page has another use");
         }
         if is_shared && M::Format::FORMAT.is_writable(value) {

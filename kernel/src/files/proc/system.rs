@@ -21,6 +21,7 @@ pub enum System {
     CpuInfo,
     HugeDefrag,
     HugeEnabled,
+    HugeShared,
     HugeZeroPage,
     Interrupts,
     LoadAverage,
@@ -42,6 +43,7 @@ impl System {
             Self::CpuInfo => cpu::describe(&mut |line| text.line(line)),
             Self::HugeDefrag => Setting::Defrag.write(text),
             Self::HugeEnabled => Setting::Enabled.write(text),
+            Self::HugeShared => Setting::Shared.write(text),
             Self::HugeZeroPage => Setting::ZeroPage.write(text),
             Self::Interrupts => interrupts(text),
             Self::LoadAverage => text.line(format_args!(
@@ -80,6 +82,7 @@ impl System {
         match self {
             Self::HugeDefrag => Some(Setting::Defrag),
             Self::HugeEnabled => Some(Setting::Enabled),
+            Self::HugeShared => Some(Setting::Shared),
             Self::HugeZeroPage => Some(Setting::ZeroPage),
             _ => None,
         }
@@ -181,6 +184,9 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     text.line(format_args!("nr_shmem {}", file_pages()))?;
     let huge = machine::memory().huge_pages();
     text.line(format_args!("nr_anon_transparent_hugepages {huge}"))?;
+    let (shared, mapped) = machine::memory().object_huge_pages();
+    text.line(format_args!("nr_shmem_hugepages {shared}"))?;
+    text.line(format_args!("nr_shmem_pmdmapped {mapped}"))?;
     text.line(format_args!("heap_bytes {}", heap::sizes().used))?;
     // As Linux counts: without accesses that no mapping allows.
     let refused = memory::total(Counter::FaultsRefused);
@@ -203,6 +209,9 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("pgmigrate_success", Counter::Migrations),
         ("thp_fault_alloc", Counter::ThpFaultAlloc),
         ("thp_fault_fallback", Counter::ThpFaultFallback),
+        ("thp_file_alloc", Counter::ThpFileAlloc),
+        ("thp_file_fallback", Counter::ThpFileFallback),
+        ("thp_file_mapped", Counter::ThpFileMapped),
         ("thp_zero_page_maps", Counter::ThpZeroPageMaps),
         ("thp_collapse_alloc", Counter::ThpCollapse),
         ("thp_split_pmd", Counter::ThpSplit),
@@ -233,6 +242,7 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
     let (swap_total, swap_free) = swap::sizes();
     let files = file_pages() * 4;
     let heap = heap::sizes();
+    let (shared_huge, mapped_huge) = machine::memory().object_huge_pages();
     for (name, amount) in [
         ("MemTotal:", total >> 10),
         ("MemFree:", free >> 10),
@@ -252,6 +262,8 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("CommitLimit:", (total / 2 + swap_total) / 1024),
         ("Committed_AS:", memory::committed() * 4),
         ("AnonHugePages:", machine::memory().huge_pages() * 2048),
+        ("ShmemHugePages:", shared_huge * 2048),
+        ("ShmemPmdMapped:", mapped_huge * 2048),
     ] {
         text.line(format_args!("{name:15} {amount:8} kB"))?;
     }

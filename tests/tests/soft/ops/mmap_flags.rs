@@ -1,6 +1,6 @@
 //! The flags of `mmap`, under every policy: the mappings they make, their placement, and droppable memory.
 
-use faultless_mm::{Counter, Errno, Huge, Layout, Locked, advice, flags, lock_all_flags};
+use faultless_mm::{Counter, Errno, Huge, HugeMode, Layout, Locked, advice, flags, lock_all_flags};
 use faultless_soft::{SoftCpu, SoftSpace};
 use faultless_tests::each_policy;
 
@@ -104,7 +104,8 @@ fn what_does_not_go_together() {
 
 #[test]
 fn low_addresses() {
-    each_policy(1, 64, |_, space, _| {
+    each_policy(1, 64, |_, space, memory| {
+        memory.set_shared_huge_mode(HugeMode::Never);
         let low = |hint, length| place(space, hint, length, PRIVATE | flags::LOW_32BIT);
         assert_eq!(low(0, PAGE), Ok(LOW));
         assert_eq!(low(0, LOW_END - LOW), Ok(LOW));
@@ -129,7 +130,8 @@ fn low_addresses() {
 
 #[test]
 fn high_addresses() {
-    each_policy(1, 64, |_, space, _| {
+    each_policy(1, 64, |_, space, memory| {
+        memory.set_shared_huge_mode(HugeMode::Never);
         let base = Layout::LINUX_X86_64.mmap_base;
         let high = |length| place(space, 0, length, PRIVATE | flags::ABOVE4G);
         assert_eq!(high(PAGE), Ok(base - PAGE));
@@ -160,6 +162,19 @@ fn whole_huge_pages_are_aligned_if_they_are_private() {
         assert_eq!(place(space, 0, HUGE, SHARED), Ok(base - HUGE));
         let other = place(space, 0, HUGE + PAGE, PRIVATE);
         assert_eq!(other, Ok(base - HUGE - PAGE));
+    });
+}
+
+#[test]
+fn shared_memory_with_huge_pages_begins_at_a_boundary() {
+    each_policy(1, 64, |_, space, memory| {
+        memory.set_shared_huge_mode(HugeMode::Always);
+        let boundary = Layout::LINUX_X86_64.mmap_base / HUGE * HUGE;
+        assert_eq!(place(space, 0, HUGE, SHARED), Ok(boundary - HUGE));
+        assert_eq!(
+            place(space, 0, HUGE + PAGE, SHARED),
+            Ok(boundary - 2 * HUGE)
+        );
     });
 }
 

@@ -42,8 +42,8 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Result<bool, Retry> {
         match at.value {
-            0 if self.memory().huge.mode() == HugeMode::Never || N::FORCES => Ok(false),
-            0 if at.vma.is_special() => Ok(false),
+            0 if self.memory().huge.is_never() || N::FORCES => Ok(false),
+            0 if at.vma.is_special() => self.map_huge_of_object(at, page, access, prepared),
             0 => self.map_huge_page(at, page, access, prepared),
             _ => self.meet_huge_page(at, page, access, prepared),
         }
@@ -97,6 +97,12 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether faults map huge pages in mappings with these attributes, where they have room (Linux: `THPeligible`).
     pub fn wants_huge_pages(&self, attributes: &Attributes) -> bool {
+        if let Some(backed) = &attributes.backed {
+            return !self.huge_is_off()
+                && attributes.flags.huge != Huge::Unwanted
+                && attributes.handler.is_none()
+                && self.object_wants_huge(attributes, backed.object());
+        }
         let is_wanted = match (self.memory().huge.mode(), attributes.flags.huge) {
             (HugeMode::Never, _) | (_, Huge::Unwanted) => false,
             (HugeMode::Advised, wish) => wish == Huge::Wanted,
@@ -105,13 +111,12 @@ impl<M: Machine> AddressSpace<M> {
         is_wanted
             && !self.huge_is_off()
             && !attributes.flags.grows_down
-            && attributes.backed.is_none()
             && attributes.handler.is_none()
     }
 
     /// Validates what a claim of the entry of a huge page needs beside [`PteRef::validate`]: the mapping covers its span.
     /// After the claim's fence, whose partner is that of rule R1 in a writer that changes a slot of the span.
-    fn validate_span(&self, at: &PteRef<'_>, page: Page) -> Result<(), Retry> {
+    pub(crate) fn validate_span(&self, at: &PteRef<'_>, page: Page) -> Result<(), Retry> {
         match at.vma.covers(&self.maps, huge_span(page.0)) || mutant(Mutant::SpanNotValidated) {
             true => Ok(()),
             false => Err(Retry::MappingChanged),
@@ -180,6 +185,11 @@ impl<M: Machine> AddressSpace<M> {
         if self.tables().is_huge_zero(at.value) {
             if self.wants_huge_page(at, page) && self.map_fresh_huge_page(at, page, prepared)? {
                 prepared.trail.ends(How::ZeroReplaced);
+                return Ok(true);
+            }
+        } else if self.tables().is_huge_of_object(at.value) {
+            if self.raise_huge_of_object(at, page)? {
+                prepared.trail.ends(How::Reuse);
                 return Ok(true);
             }
         } else if at.vma.covers(&self.maps, huge_span(page.0)) && self.raise_huge_page(at, page)? {

@@ -197,7 +197,7 @@ impl<M: Machine> AddressSpace<M> {
                 hint: address,
                 count: length / PAGE_SIZE,
                 zone: zone_of(map_flags),
-                is_private: opened.is_none() && !has(flags::SHARED),
+                huge_offset: self.huge_offset(&request),
             };
             self.maps.in_room(&wish, |edit, pages| {
                 let locked = self.map_vacant(edit, pages, &request)?;

@@ -6,12 +6,13 @@
 use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
+use crate::base::huge::HugeMode;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::base::userfault::Handler;
 use crate::lock::Edit;
-use crate::lock::gap::Zone;
-use crate::object::MemoryObject;
+use crate::lock::gap::{HUGE, Zone};
+use crate::object::{MemoryObject, ObjectHuge};
 use crate::ops::mmap::{Opened, flags};
 use crate::ops::{PROT_WRITE, protection};
 use crate::space::AddressSpace;
@@ -60,6 +61,24 @@ impl<M: Machine> Request<'_, M> {
 }
 
 impl<M: Machine> AddressSpace<M> {
+    /// Returns where in a huge page a mapping is to begin that the request places anywhere, as on Linux: private anonymous memory
+    /// of whole huge pages at a boundary, and memory objects that get huge pages with theirs at boundaries.
+    pub(crate) fn huge_offset(&self, request: &Request<'_, M>) -> Option<u64> {
+        let pages = request.length / PAGE_SIZE;
+        let offset = match request.opened {
+            None if !request.has(flags::SHARED) => {
+                return pages.is_multiple_of(HUGE).then_some(0);
+            }
+            None => 0,
+            Some(opened) => {
+                let wish = opened.store.ok()?.cache().writers.huge.wish();
+                (wish != ObjectHuge::Never).then_some(opened.offset / PAGE_SIZE)?
+            }
+        };
+        let has_any = self.memory().shared_huge_mode() != HugeMode::Never;
+        (has_any && pages >= HUGE).then_some(offset % HUGE)
+    }
+
     /// Returns the attributes of a mapping of `pages`, if it is allowed, and whether its pages are to be
     /// populated. `own` receives the object of new shared memory, and keeps it while the caller uses the
     /// attributes.

@@ -20,7 +20,7 @@ use crate::base::userfault::{Handler, numbers as userfault};
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::lock::change::ChangeGuard;
-use crate::lock::gap::{Gap, GapRequest, Zone};
+use crate::lock::gap::{Gap, GapRequest, HUGE, Zone};
 use crate::ops::mremap::remap_flags::DONTUNMAP;
 use crate::ops::mremap::{Remapped, Request, Reservation, SPARE_TO_MOVE};
 use crate::space::AddressSpace;
@@ -49,7 +49,11 @@ impl<M: Machine> AddressSpace<M> {
             hint,
             count: length / PAGE_SIZE,
             zone: Zone::All,
-            is_private: attributes.backed.is_none(),
+            huge_offset: attributes
+                .backed
+                .is_none()
+                .then_some(0)
+                .filter(|_| (length / PAGE_SIZE).is_multiple_of(HUGE)),
         };
         let (mut edit, room) = match lock.find_gap(&wish)? {
             Gap::Here(edit, room) => (edit, room),

@@ -79,6 +79,13 @@ impl RssDelta {
         self.0[kind as usize] += count;
     }
 
+    /// Adds all of another batch.
+    pub(crate) fn join(&mut self, other: &RssDelta) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+
     /// Adds one page of anonymous memory.
     #[inline]
     pub(crate) fn add_anonymous(&mut self) {

@@ -63,7 +63,7 @@ impl Sum {
             ("KSM", 0),
             ("LazyFree", usage.lazily_free),
             ("AnonHugePages", usage.huge),
-            ("ShmemPmdMapped", 0),
+            ("ShmemPmdMapped", usage.object_huge),
             ("FilePmdMapped", 0),
             ("Shared_Hugetlb", 0),
             ("Private_Hugetlb", 0),
