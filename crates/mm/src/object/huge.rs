@@ -202,7 +202,8 @@ impl<M: Machine> Memory<M> {
     fn ends_whole_of(&self, frame: Frame) {
         let first = Frame(frame.0 & !(ENTRIES as u64 - 1));
         let head = self.machine().frames().find(first);
-        if head.is_some_and(|head| head.end_object_whole()) && !mutant(Mutant::WholeNotEnded) {
+        let ends = !mutant(Mutant::WholeNotEnded);
+        if head.is_some_and(|head| ends && head.end_object_whole()) {
             self.count_object_huge(1u64.wrapping_neg());
         }
     }

@@ -28,6 +28,7 @@ mod table {
 }
 mod object {
     mod device;
+    mod huge;
     mod swapped;
 }
 mod lock {
