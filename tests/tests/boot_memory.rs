@@ -57,6 +57,14 @@ fn huge_pages_of_shared_memory() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn the_pool_of_huge_pages() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux_6_12("hugetlb", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn handlers_in_user_mode() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux_6_12("userfault", Machine::with_cpus(cpus));

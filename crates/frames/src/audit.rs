@@ -9,7 +9,8 @@
 
 use core::fmt;
 
-use faultless_paging::Frame;
+use faultless_paging::{ENTRIES, Frame};
+use faultless_sync::atomic::Ordering;
 
 use crate::buddy::Range;
 use crate::descriptor::{Descriptor, Flags};
@@ -213,6 +214,14 @@ impl FrameAudit {
         Ok(())
     }
 
+    /// Whether a frame is unused, in a block of the pool.
+    fn is_kept(&self, frame: Frame, descriptor: &Descriptor) -> bool {
+        let first = Frame(frame.0 & !(ENTRIES as u64 - 1));
+        let head = self.descriptor(first);
+        let is_pooled = |head: &Descriptor| head.pooled().load(Ordering::Relaxed) != 0;
+        !descriptor.is_used() && head.is_some_and(is_pooled)
+    }
+
     /// Ends the audit and returns the totals.
     pub fn close(self) -> Accounts {
         let mut accounts = Accounts::default();
@@ -223,6 +232,10 @@ impl FrameAudit {
             match descriptor.entry().0 {
                 0 if descriptor.pins() != 0 => {
                     accounts.found[Use::PINNED.0 as usize] += 1;
+                }
+                // A block of the pool is kept, of which another frame is used.
+                0 if self.is_kept(Frame(frame), descriptor) => {
+                    accounts.found[Use::FREE.0 as usize] += 1;
                 }
                 0 => {
                     let last = Use::last(descriptor.flags());

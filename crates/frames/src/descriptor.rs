@@ -155,6 +155,8 @@ pub struct Descriptor {
     /// The use for which an audit has entered the frame, and how often.
     entered: AtomicU32,
     times: AtomicU32,
+    /// Of the first frame of a block of the pool: the frames of it that are used, plus 1.
+    pooled: AtomicU32,
 }
 
 impl Default for Descriptor {
@@ -176,6 +178,7 @@ impl Descriptor {
             previous: AtomicU64::new(0),
             entered: AtomicU32::new(0),
             times: AtomicU32::new(0),
+            pooled: AtomicU32::new(0),
         }
     }
 
@@ -556,6 +559,10 @@ impl Descriptor {
     pub(crate) fn enter(&self, as_what: u32, times: u32) {
         self.entered.store(as_what, Ordering::Relaxed);
         self.times.store(times, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pooled(&self) -> &AtomicU32 {
+        &self.pooled
     }
 
     pub(crate) fn flags_word(&self) -> &AtomicU32 {

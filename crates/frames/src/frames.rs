@@ -8,6 +8,7 @@ use crate::audit::{FrameAudit, Misuse, Use};
 use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
+use crate::pool::HugePool;
 use crate::source::{FrameSource, NoMemory, Reserve};
 use crate::watermarks::{Levels, Watermarks};
 
@@ -24,6 +25,7 @@ pub struct Frames<P> {
     /// The first frame of the shared huge zero page; 0 before it is made. Written once.
     huge_zero: AtomicU64,
     pool: bool,
+    huge_pool: Padded<HugePool>,
     watermarks: Levels,
     /// Whether frames are reclaimed in the background. Written when that changes.
     shortage: Padded<AtomicU32>,
@@ -93,6 +95,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             zero,
             huge_zero: AtomicU64::new(0),
             pool: true,
+            huge_pool: Padded(HugePool::new()),
             watermarks: Levels::default(),
             shortage: Padded(AtomicU32::new(ENOUGH)),
         })
@@ -287,6 +290,10 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
                 self.check_zeroed(frame, "a frame of the zeroed pool is not zeroed")?;
             }
         }
+        self.huge_pool
+            .for_each_free(self, &self.machine, &mut |frame| {
+                audit.enter(frame, Use::FREE)
+            })?;
         audit.enter(self.zero, Use::ZERO_PAGE)?;
         self.check_zeroed(self.zero, "the shared zero page was written to")?;
         let huge = self
@@ -363,8 +370,9 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
     }
 
     fn free_reserved(&self, cpu: Cpu, frame: Frame) {
+        let is_pooled = self.huge_pool.has(self, frame);
         let mut buddy = self.buddy.lock(&self.machine);
-        if buddy.free() >= self.watermarks.get().min {
+        if is_pooled || buddy.free() >= self.watermarks.get().min {
             drop(buddy);
             return self.free(cpu, frame);
         }
@@ -381,6 +389,11 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
     fn free(&self, cpu: Cpu, frame: Frame) {
         debug_assert!(frame != self.zero);
         self.machine.forget(frame);
+        if self.huge_pool.has(self, frame) {
+            return self
+                .huge_pool
+                .give_back(self, &self.machine, (cpu, frame), 1);
+        }
         let cache = &self.caches[cpu.index()];
         if cache.any.len() == CAPACITY {
             self.spill(cache);
@@ -401,14 +414,24 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         })
     }
 
-    fn free_huge(&self, _cpu: Cpu, first: Frame) {
+    fn free_huge(&self, cpu: Cpu, first: Frame) {
         for frame in first.0..first.0 + ENTRIES as u64 {
             self.machine.forget(Frame(frame));
+        }
+        if self.huge_pool.has(self, first) {
+            let frames = ENTRIES as u32;
+            return self
+                .huge_pool
+                .give_back(self, &self.machine, (cpu, first), frames);
         }
         amortised(|| {
             let mut buddy = self.buddy.lock(&self.machine);
             buddy.release(self.range(), first, HUGE_ORDER);
         });
+    }
+
+    fn huge_pool(&self) -> Option<&HugePool> {
+        Some(&self.huge_pool)
     }
 
     fn huge_zero_frame(&self) -> Option<Frame> {

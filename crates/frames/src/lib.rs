@@ -27,6 +27,7 @@
 //!   source.
 //! * [`Frames`]: the default source: a buddy allocator behind per-CPU caches, a
 //!   pool of frames zeroed in idle time, and the shared zero page.
+//! * [`HugePool`]: huge pages that are kept for mappings that ask for them.
 //! * [`Slab`]: a slab allocator for small objects of one size, such as tree nodes and mappings.
 //! * [`FrameAudit`]: an audit of all frames, which finds leaks.
 //!
@@ -39,6 +40,7 @@ mod buddy;
 mod cache;
 mod descriptor;
 mod frames;
+mod pool;
 mod slab;
 mod source;
 mod watermarks;
@@ -48,6 +50,7 @@ pub use audit::{Accounts, FrameAudit, Misuse, Use};
 pub use cache::FrameCache;
 pub use descriptor::{Descriptor, Flags, MOST_PINS, NotPinned, Sharing};
 pub use frames::{Census, Frames};
+pub use pool::{HugePool, PoolSizes};
 pub use slab::{Magazine, Slab};
 pub use source::{FrameSource, NoMemory, Reserve};
 pub use watermarks::Watermarks;

@@ -7,6 +7,7 @@ use faultless_paging::{ENTRIES, Frame};
 use faultless_sync::Cpu;
 
 use crate::descriptor::Descriptor;
+use crate::pool::HugePool;
 
 /// The error that no frame is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,20 @@ pub trait FrameSource {
     /// Frees all frames of a huge page. As [`FrameSource::free`].
     fn free_huge(&self, cpu: Cpu, first: Frame) {
         (first.0..first.0 + ENTRIES as u64).for_each(|frame| self.free(cpu, Frame(frame)));
+    }
+
+    /// Returns the pool of huge pages. A source that has one frees a frame of it to it.
+    fn huge_pool(&self) -> Option<&HugePool> {
+        None
+    }
+
+    /// Whether a frame belongs to that.
+    #[inline]
+    fn is_pooled(&self, frame: Frame) -> bool
+    where
+        Self: Sized,
+    {
+        self.huge_pool().is_some_and(|pool| pool.has(self, frame))
     }
 
     /// Returns the descriptor of a frame of this source.

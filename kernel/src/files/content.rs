@@ -12,7 +12,7 @@ use faultless_mm::Pinned;
 use super::source::{self, Files, Kind, Source, seal};
 use crate::arch::paging::physical_to_virtual;
 use crate::arch::uaccess;
-use crate::errno::{Answer, EFBIG, ENOMEM, ENOSPC, Errno};
+use crate::errno::{Answer, EFBIG, EINVAL, ENOMEM, ENOSPC, Errno};
 use crate::memory::MemoryObject;
 use crate::memory::machine::{Kernel, memory};
 use crate::memory::reclaim::or_reclaim;
@@ -21,6 +21,8 @@ use crate::sched::thread::Work;
 use crate::shared::Shared;
 
 pub const PAGE: u64 = 4096;
+/// Bytes of a page of the pool of huge pages.
+const HUGE: u64 = 2 << 20;
 /// The largest file size: the limit of a system call's offset.
 pub const LARGEST: u64 = i64::MAX as u64;
 /// Bytes between two calls of `sched::breathe`.
@@ -162,6 +164,10 @@ impl Content {
     /// # Errors
     /// If nothing could be written: `EFAULT`, `ENOSPC`, `EFBIG`, `EPERM` for a sealed file.
     pub fn write(&self, position: u64, from: u64, length: u64) -> Answer {
+        if self.store.is_pooled() {
+            // As Linux's hugetlbfs.
+            return Err(EINVAL);
+        }
         let room = LARGEST.saturating_sub(position);
         if length != 0 && room == 0 {
             return Err(EFBIG);
@@ -274,6 +280,9 @@ impl Content {
             core::cmp::Ordering::Greater => seal::GROW,
         };
         self.source.check(forbidden)?;
+        if self.store.is_pooled() && !size.is_multiple_of(HUGE) {
+            return Err(EINVAL);
+        }
         if size < before {
             self.source.forget(size);
         }

@@ -9,7 +9,7 @@ use super::node::{Body, Inode};
 use super::proc::{System, Text};
 use super::sys::{file, folder, number};
 use super::tree;
-use crate::errno::{EINVAL, Errno};
+use crate::errno::{EACCES, EINVAL, Errno};
 use crate::memory::machine::memory;
 
 /// What can be set.
@@ -19,6 +19,14 @@ pub enum Setting {
     Shared,
     Defrag,
     ZeroPage,
+    /// Of the pool of huge pages (Linux: hugetlb): how many there are.
+    Pool,
+    /// How many of them are free. Only shown, as the next.
+    PoolFree,
+    /// How many reservations there are.
+    PoolReserved,
+    /// How many there are beyond those that are wanted.
+    PoolSurplus,
 }
 
 const ENABLED: [(&str, HugeMode); 3] = [
@@ -86,6 +94,13 @@ impl Setting {
                 choice(text, [named(0), named(1), named(2), named(3), named(4)])
             }
             Self::ZeroPage => text.line(format_args!("{}", u32::from(memory().huge_zero_page()))),
+            Self::Pool => {
+                let pool = memory().pool_sizes();
+                text.line(format_args!("{}", pool.total - pool.surplus.min(pool.total)))
+            }
+            Self::PoolFree => text.line(format_args!("{}", memory().pool_sizes().free)),
+            Self::PoolSurplus => text.line(format_args!("{}", memory().pool_sizes().surplus)),
+            Self::PoolReserved => text.line(format_args!("{}", memory().pool_sizes().reserved)),
         }
     }
 
@@ -113,6 +128,12 @@ impl Setting {
                 b"1" => memory().set_huge_zero_page(true),
                 _ => return Err(EINVAL),
             },
+            Self::Pool => {
+                // As near as memory allows, without an error.
+                let number = core::str::from_utf8(word).map_err(|_| EINVAL)?;
+                memory().resize_pool(number.trim().parse().map_err(|_| EINVAL)?);
+            }
+            Self::PoolFree | Self::PoolReserved | Self::PoolSurplus => return Err(EACCES),
         }
         Ok(())
     }
@@ -148,9 +169,29 @@ pub fn build() -> Result<(), Errno> {
         let inode = Inode::new(Body::Setting(setting), 0o644)?;
         tree::add_special(&at, name.as_bytes(), inode)?;
     }
+    build_pool()?;
     let background = folder(&at, b"khugepaged")?;
     for (name, value) in BACKGROUND {
         file(&background, name.as_bytes(), 0o644, number(value)?)?;
     }
     file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)
+}
+
+/// Makes the directory of the pool.
+fn build_pool() -> Result<(), Errno> {
+    let mut at = tree::root();
+    for name in ["sys", "kernel", "mm", "hugepages", "hugepages-2048kB"] {
+        at = folder(&at, name.as_bytes())?;
+    }
+    for (name, setting, permissions) in [
+        ("nr_hugepages", System::PoolSize, 0o644),
+        ("free_hugepages", System::PoolFree, 0o444),
+        ("resv_hugepages", System::PoolReserved, 0o444),
+        ("surplus_hugepages", System::PoolSurplus, 0o444),
+    ] {
+        let inode = Inode::new(Body::Setting(setting), permissions)?;
+        tree::add_special(&at, name.as_bytes(), inode)?;
+    }
+    // The pool never grows by itself.
+    file(&at, b"nr_overcommit_hugepages", 0o444, number(0)?)
 }

@@ -68,6 +68,13 @@ pub fn map(description: &Description, wish: &MmapArgs) -> Answer {
     }
 }
 
+/// Whether a file's pages are of the pool of huge pages.
+pub fn is_pooled(description: &Description) -> bool {
+    description
+        .file()
+        .is_ok_and(|(_, file)| file.content.store.is_pooled())
+}
+
 fn map_file(description: &Description, content: &Content, wish: &MmapArgs) -> Answer {
     let source = &content.source;
     if let Some(origin) = description.origin() {

@@ -12,14 +12,14 @@ use super::source::{Kind, seal};
 use crate::errno::{EBUSY, EINVAL, EPERM, Errno};
 use crate::shared::Shared;
 
-/// Makes a memory file.
+/// Makes a memory file, of pages of the pool of huge pages if it `is_pooled`.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn new(
     name: Name,
-    can_be_sealed: bool,
-    sealed_against_exec: bool,
+    is_pooled: bool,
+    (can_be_sealed, sealed_against_exec): (bool, bool),
 ) -> Result<Shared<Description>, Errno> {
     let permissions = if sealed_against_exec { 0o666 } else { 0o777 };
     let inode = Inode::new_file(Kind::Memory, &[], permissions)?;
@@ -27,7 +27,10 @@ pub fn new(
     let origin = Shared::new(Origin::Memory(name))?;
     if let Body::File(file) = &inode.body {
         // As on Linux, the setting is for memory without a name in a file system.
-        file.content.store.set_huge_pages(ObjectHuge::AsSet);
+        file.content.store.set_huge_pages(match is_pooled {
+            true => ObjectHuge::Pooled,
+            false => ObjectHuge::AsSet,
+        });
         let source = &file.content.source;
         source.set_origin(&origin);
         if sealed_against_exec {

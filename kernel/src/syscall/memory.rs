@@ -32,7 +32,7 @@ pub fn mmap(
     if description.flags() & linux::O_PATH != 0 {
         return Err(EBADF);
     }
-    if flags & linux::MAP_HUGETLB != 0 {
+    if flags & linux::MAP_HUGETLB != 0 && !mapped::is_pooled(&description) {
         return Err(EINVAL);
     }
     let wish = MmapArgs {

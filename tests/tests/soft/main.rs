@@ -60,6 +60,7 @@ mod fault {
     mod injection_pins;
     mod pins;
     mod policies;
+    mod pool;
     mod userfault;
     mod userfault_objects;
     mod userfault_protect;

@@ -21,6 +21,8 @@ pub enum HugeMode {
 const MODE: u32 = 3;
 /// The shift of the mode of shared memory.
 const SHARED: u32 = 2;
+/// Whether there are mappings of the pool.
+const POOL: u32 = 1 << 4;
 
 impl HugeMode {
     fn of(bits: u32) -> Self {
@@ -61,6 +63,16 @@ impl HugeSettings {
 
     pub(crate) fn set_mode(&self, mode: HugeMode) {
         self.set(MODE, mode as u32);
+    }
+
+    /// Notes that there are mappings of the pool of huge pages: faults ask for them, whatever the modes are.
+    pub(crate) fn note_pool(&self) {
+        self.modes.fetch_or(POOL, Ordering::Relaxed);
+    }
+
+    /// Whether there were ever any.
+    pub(crate) fn has_pool(&self) -> bool {
+        self.modes.load(Ordering::Relaxed) & POOL != 0
     }
 
     /// Returns which mappings of shared memory get huge pages (Linux: `shmem_enabled`).

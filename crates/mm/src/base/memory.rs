@@ -216,9 +216,11 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Adds to the entries that map huge pages; a difference, which wraps.
-    pub(crate) fn count_huge(&self, entries: u64) {
-        self.this_cpu().huge.add(entries);
+    /// Adds to the entries that map huge pages; a difference, which wraps. Those of the pool are not counted.
+    pub(crate) fn count_huge(&self, first: Frame, entries: u64) {
+        if !self.machine.frames().is_pooled(first) {
+            self.this_cpu().huge.add(entries);
+        }
     }
 
     /// Returns how many entries map huge pages, of all address spaces, the huge zero page not counted (Linux:
@@ -230,14 +232,18 @@ impl<M: Machine> Memory<M> {
         u64::try_from(sum.cast_signed()).unwrap_or(0)
     }
 
-    /// Adds to the huge pages of memory objects; a difference, which wraps.
-    pub(crate) fn count_object_huge(&self, pages: u64) {
-        self.this_cpu().object_huge.add(pages);
+    /// Adds to the huge pages of memory objects; likewise.
+    pub(crate) fn count_object_huge(&self, first: Frame, pages: u64) {
+        if !self.machine.frames().is_pooled(first) {
+            self.this_cpu().object_huge.add(pages);
+        }
     }
 
-    /// Adds to the entries that map them; a difference, which wraps.
-    pub(crate) fn count_object_huge_maps(&self, entries: u64) {
-        self.this_cpu().object_huge_maps.add(entries);
+    /// Adds to the entries that map them; likewise.
+    pub(crate) fn count_object_huge_maps(&self, first: Frame, entries: u64) {
+        if !self.machine.frames().is_pooled(first) {
+            self.this_cpu().object_huge_maps.add(entries);
+        }
     }
 
     /// Returns how many huge pages memory objects have, and how many entries map them (Linux: `ShmemHugePages` and

@@ -257,8 +257,13 @@ impl<M: Machine> AddressSpace<M> {
             if level == 0 {
                 break at;
             }
-            if level == HUGE_LEVEL && self.resolve_huge(&at, page, access, prepared)? {
-                return Ok(self.done(mode, Outcome::Resolved));
+            if level == HUGE_LEVEL
+                && let Some(outcome) = self.resolve_huge(&at, page, access, prepared)?
+            {
+                return Ok(match outcome {
+                    Outcome::Resolved => self.done(mode, outcome),
+                    error => self.fails(mode, error),
+                });
             }
             if value != 0 {
                 // The huge page was split.

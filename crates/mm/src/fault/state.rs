@@ -132,15 +132,37 @@ impl<M: Machine, N> FaultState<M, N> {
     /// The same without a table.
     #[cold]
     pub(crate) fn huge_frames(&mut self) -> Option<Frame> {
-        if self.huge.is_none() {
-            let first = self.memory.allocate_huge().ok()?;
-            for frame in frames_of(first) {
-                self.memory.machine().zero(frame);
-                self.memory.machine().poll();
+        self.zeroed_huge(false, |memory| memory.allocate_huge().ok())
+    }
+
+    /// Returns the first frame of the zeroed huge page that is held, if it `is_pooled` or not, or that of a new one.
+    fn zeroed_huge(
+        &mut self,
+        is_pooled: bool,
+        allocate: impl FnOnce(&Memory<M>) -> Option<Frame>,
+    ) -> Option<Frame> {
+        let source = self.memory.machine().frames();
+        if let Some(first) = self.huge {
+            if source.is_pooled(first) == is_pooled {
+                return self.huge;
             }
-            self.huge = Some(first);
+            // The try before met another mapping.
+            self.huge = None;
+            self.memory.free_huge(first);
         }
+        let first = allocate(self.memory)?;
+        for frame in frames_of(first) {
+            self.memory.machine().zero(frame);
+            self.memory.machine().poll();
+        }
+        self.huge = Some(first);
         self.huge
+    }
+
+    /// The same of the pool of huge pages, for a reservation or without one.
+    #[cold]
+    pub(crate) fn pooled_frames(&mut self, is_reserved: bool) -> Option<Frame> {
+        self.zeroed_huge(true, |memory| memory.take_pooled(is_reserved))
     }
 
     /// The same without the huge page.

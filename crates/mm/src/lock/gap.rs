@@ -48,6 +48,8 @@ pub(crate) struct GapRequest {
     pub(crate) zone: Zone,
     /// Where in a huge page it should begin, if it is to have some: the number of the page.
     pub(crate) huge_offset: Option<u64>,
+    /// Whether it must begin there.
+    pub(crate) is_pooled: bool,
 }
 
 /// Where a writer that holds a range can get another one.
@@ -121,12 +123,18 @@ impl<M: Machine> Mappings<M> {
                 return Err(Errno::ENOMEM);
             }
         }
-        let aligned = wish.huge_offset.filter(|_| hint.is_none()).and_then(|at| {
-            let start = self.find_hole(edit, part, count + HUGE, zone)?;
-            // From the next such place on, even if the hole begins at one.
-            Some(start + 1 + at.wrapping_sub(start + 1) % HUGE)
-        });
-        let start = aligned.or_else(|| self.find_hole(edit, part, count, zone));
+        let aligned = wish
+            .huge_offset
+            .filter(|_| hint.is_none() || wish.is_pooled)
+            .and_then(|at| {
+                let start = self.find_hole(edit, part, count + HUGE, zone)?;
+                // From the next such place on, even if the hole begins at one.
+                Some(start + 1 + at.wrapping_sub(start + 1) % HUGE)
+            });
+        let start = match wish.is_pooled {
+            true => aligned,
+            false => aligned.or_else(|| self.find_hole(edit, part, count, zone)),
+        };
         let start = start.ok_or(Errno::ENOMEM)?;
         Ok(Pages::new(start, start + count))
     }

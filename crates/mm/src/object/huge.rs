@@ -14,7 +14,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Frame, PAGE_SIZE};
-use faultless_sync::atomic::{AtomicU32, Ordering, fence};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::errno::Errno;
@@ -33,8 +33,9 @@ pub enum ObjectHuge {
     Never,
     /// As the machine's setting for shared memory says ([`Memory::set_shared_huge_mode`]).
     AsSet,
-    /// Always.
-    Always,
+    /// All its pages are of the pool of huge pages, and added by faults as a whole or not at all (Linux: hugetlb). Set before the
+    /// object is used.
+    Pooled,
 }
 
 /// What an object has to do with huge pages.
@@ -42,6 +43,8 @@ pub(crate) struct ObjectHugeState {
     wish: AtomicU32,
     /// Whether it has ever had one. An operation that has found a page of one in its slot sees that.
     has_any: AtomicU32,
+    /// The space that has made its reservations for a private mapping; 0 if they are anyone's.
+    pub(crate) owner: AtomicU64,
 }
 
 impl ObjectHugeState {
@@ -49,14 +52,20 @@ impl ObjectHugeState {
         Self {
             wish: AtomicU32::new(wish as u32),
             has_any: AtomicU32::new(0),
+            owner: AtomicU64::new(0),
         }
+    }
+
+    /// Whether its reservations are for a private mapping.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn wish(&self) -> ObjectHuge {
         match self.wish.load(Ordering::Relaxed) {
             0 => ObjectHuge::Never,
             1 => ObjectHuge::AsSet,
-            _ => ObjectHuge::Always,
+            _ => ObjectHuge::Pooled,
         }
     }
 }
@@ -81,7 +90,8 @@ impl ObjectInner {
 
 impl<M: Machine> Memory<M> {
     /// Adds zeroed frames of the caller, side by side, as the pages from `base` on. They are no longer the caller's. Returns
-    /// whether all were added: else those for which there was no room, or a page already, are freed.
+    /// whether all were added: else those for which there was no room, or a page already, are freed. The first slot holds
+    /// `before`, which is empty or a reservation; a reservation ends.
     ///
     /// # Errors
     /// `ENOMEM`; or any reason of the pager against one of the pages. None was added.
@@ -89,7 +99,7 @@ impl<M: Machine> Memory<M> {
         &self,
         cache: &ObjectInner,
         base: u64,
-        first: Frame,
+        (first, before): (Frame, PageSlot),
     ) -> Result<bool, Errno> {
         let (source, pages) = (self.machine().frames(), base..base + ENTRIES as u64);
         let charged = pages.clone().try_for_each(|index| {
@@ -109,7 +119,10 @@ impl<M: Machine> Memory<M> {
         cache.writers.huge.has_any.store(1, Ordering::Relaxed);
         let slot = |index| cache.pages.find(index);
         let (hidden, shown) = (PageSlot::Filling(first), PageSlot::Page(first));
-        let begins = slot(base).is_some_and(|slot| slot.replace(PageSlot::Empty, hidden).is_ok());
+        let begins = slot(base).is_some_and(|slot| slot.replace(before, hidden).is_ok());
+        if begins && before == PageSlot::Reserved {
+            self.end_reservations(1);
+        }
         let mut is_whole = begins;
         for (frame, index) in frames_of(first).zip(pages.clone()).skip(1) {
             let page = PageSlot::Page(frame);
@@ -151,7 +164,7 @@ impl<M: Machine> Memory<M> {
     fn mark_whole(&self, cache: &ObjectInner, base: u64, first: Frame) {
         let frames = self.machine().frames();
         frames.descriptor(first).begin_object_whole();
-        self.count_object_huge(1);
+        self.count_object_huge(first, 1);
         // What takes a page away empties its slot, and then writes the first descriptor: that write comes first, and the
         // emptied slot is seen here, or it finds the mark.
         let holds = |(frame, index): (Frame, u64)| {
@@ -204,7 +217,7 @@ impl<M: Machine> Memory<M> {
         let head = self.machine().frames().find(first);
         let ends = !mutant(Mutant::WholeNotEnded);
         if head.is_some_and(|head| ends && head.end_object_whole()) {
-            self.count_object_huge(1u64.wrapping_neg());
+            self.count_object_huge(first, 1u64.wrapping_neg());
         }
     }
 }

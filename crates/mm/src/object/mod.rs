@@ -25,6 +25,7 @@
 //! * `swapped`: brings pages back that were swapped out.
 //! * `mappings`: the list of an object's mappings.
 //! * `device`: an object that is not memory: its pages are a device's frames, in their order.
+//! * `pool`: objects whose pages are of the pool of huge pages.
 //! * `probe`: the list of registered probes.
 //!
 //! *Writes*: a fault writes the frame's descriptor, and a page's slot if it adds the page. The count of holders
@@ -36,6 +37,7 @@ pub(crate) mod huge;
 pub(crate) mod mappings;
 mod moving;
 pub(crate) mod page;
+mod pool;
 pub(crate) mod probe;
 pub(crate) mod radix;
 mod swapped;
@@ -278,7 +280,8 @@ impl<M: Machine> MemoryObject<M> {
     pub fn pages(&self) -> u64 {
         let mut count = 0;
         let all = 0..u64::MAX;
-        let mut visit = |_, slot: &radix::Slot| count += u64::from(slot.load() != PageSlot::Empty);
+        let has_page = |slot| !matches!(slot, PageSlot::Empty | PageSlot::Reserved);
+        let mut visit = |_, slot: &radix::Slot| count += u64::from(has_page(slot.load()));
         self.cache().pages.for_each(all, &mut visit);
         count
     }
@@ -406,6 +409,7 @@ impl<M: Machine> Memory<M> {
                     body.uncharge(index);
                     self.drop_slot_use(&place.entry());
                 }
+                PageSlot::Reserved => self.end_reservations(1),
                 _ => {}
             });
         body.pages.destroy(self);

@@ -67,7 +67,7 @@ impl ObjectInner {
             PageSlot::Filling(_) => Lookup::Filling,
             PageSlot::Moving(_) => Lookup::Moving,
             PageSlot::Swapped(_) | PageSlot::Returning(_) => Lookup::Swapped,
-            PageSlot::Empty => Lookup::Missing,
+            PageSlot::Empty | PageSlot::Reserved => Lookup::Missing,
         }
     }
 
@@ -171,9 +171,11 @@ impl<M: Machine> MemoryObject<M> {
     /// As [`MemoryObject::page`].
     pub fn page_to_write(&self, index: u64) -> Result<Pinned<'_, M>, Errno> {
         let mut backoff = Backoff::new();
+        let is_pooled = self.cache().is_pooled();
         loop {
             let slot = self.cache().pages.slot(index, self.memory)?;
             match slot.load() {
+                PageSlot::Empty | PageSlot::Reserved if is_pooled => self.add_pooled(index)?,
                 PageSlot::Page(frame) => {
                     if let Some(pinned) = self.pin(slot, frame)? {
                         self.descriptor(frame).mark_dirty();

@@ -33,6 +33,8 @@ pub(crate) enum PageSlot {
     Swapped(SwapPlace),
     /// A page that comes back from its swap device into this frame.
     Returning(Frame),
+    /// No page; a block of the pool of huge pages is reserved for the pages from here on.
+    Reserved,
 }
 
 /// A slot of a swap device, of which the object has a use.
@@ -65,6 +67,7 @@ const FILLING: usize = 2;
 const MOVING: usize = 3;
 const SWAPPED: usize = 4;
 const RETURNING: usize = 5;
+const RESERVED: usize = 6;
 const TAG: usize = 7;
 const TAGS: u32 = 3;
 
@@ -78,6 +81,7 @@ impl PageSlot {
             PageSlot::Moving(frame) => tagged(frame, MOVING),
             PageSlot::Swapped(place) => tagged(Frame(place.0), SWAPPED),
             PageSlot::Returning(frame) => tagged(frame, RETURNING),
+            PageSlot::Reserved => without_provenance_mut(RESERVED),
         }
     }
 
@@ -89,6 +93,7 @@ impl PageSlot {
             MOVING => PageSlot::Moving(frame),
             SWAPPED => PageSlot::Swapped(SwapPlace(frame.0)),
             RETURNING => PageSlot::Returning(frame),
+            RESERVED => PageSlot::Reserved,
             _ => PageSlot::Empty,
         }
     }

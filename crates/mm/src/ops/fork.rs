@@ -263,7 +263,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             let mut came = RssDelta::default();
             came.add_many(RssKind::Anonymous, ENTRIES as u64);
             self.child.tables().rss.came_all(machine.cpu(), &came);
-            memory.count_huge(1);
+            memory.count_huge(format.frame(seen), 1);
         }
         // As for a small page: any CPU may come to hold it.
         to.set(format.without_write(seen));

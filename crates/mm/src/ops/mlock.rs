@@ -15,7 +15,7 @@ use crate::base::machine::Machine;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
-use crate::tree::mapping::{Flags, Locked};
+use crate::tree::mapping::{Flags, Huge, Locked};
 use crate::tree::{PAGES, Run, SlotValue};
 
 /// `MLOCK_*` flags.
@@ -52,7 +52,7 @@ fn touched(start: u64, length: u64) -> Pages {
 /// Returns the flags with another lock. A droppable mapping is never locked, without an error, but is populated
 /// all the same. A device is neither.
 fn relocked(flags: Flags, locked: Locked) -> Flags {
-    match flags.droppable || flags.device {
+    match flags.droppable || flags.device || flags.huge == Huge::Pooled {
         true => flags,
         false => Flags { locked, ..flags },
     }

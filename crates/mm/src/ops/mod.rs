@@ -23,6 +23,7 @@ mod mseal;
 mod msync;
 mod munmap;
 mod pagemap;
+mod pooled;
 mod populate;
 mod rss;
 mod swap_off;

@@ -62,6 +62,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::ENOMEM);
         }
         let mut pages = Pages::of_bytes(address..end);
+        self.check_pool(pages)?;
         let lock = match grows {
             // The mapping may begin anywhere.
             PROT_GROWSDOWN => self.maps.lock_everything(),

@@ -33,6 +33,8 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EINVAL);
         }
         let pages = Pages::of_bytes(address..end);
+        self.check_pool(pages)?;
+        self.end_reservations(pages);
         match self.maps.has_note(Note::USERFAULT) {
             true => self.unmap_reported(pages),
             false => self.unmap(pages),

@@ -6,7 +6,7 @@
 
 use core::ops::{AddAssign, Range};
 
-use faultless_frames::Flags;
+use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::machine::Machine;
@@ -71,6 +71,10 @@ pub struct Usage {
     pub huge: u64,
     /// The same of memory objects (`ShmemPmdMapped`).
     pub object_huge: u64,
+    /// Pages of the pool of huge pages, not counted above, that several entries map (`Shared_Hugetlb`).
+    pub shared_pooled: u64,
+    /// Those that one entry maps (`Private_Hugetlb`).
+    pub private_pooled: u64,
     /// Pages that were swapped out.
     pub swapped: u64,
     /// This range's share of these.
@@ -92,6 +96,8 @@ impl AddAssign for Usage {
         self.lazily_free += other.lazily_free;
         self.huge += other.huge;
         self.object_huge += other.object_huge;
+        self.shared_pooled += other.shared_pooled;
+        self.private_pooled += other.private_pooled;
         self.swapped += other.swapped;
         self.share_swapped += other.share_swapped;
     }
@@ -118,6 +124,9 @@ impl<M: Machine> AddressSpace<M> {
                             self.add_entry(self.tables().part_of(value, page), &mut usage);
                         }
                         let bytes = part.len() * PAGE_SIZE;
+                        if self.machine().frames().is_pooled(Self::FORMAT.frame(value)) {
+                            return true;
+                        }
                         match self.tables().is_huge_of_object(value) {
                             true => usage.object_huge += bytes,
                             // The huge zero page, too, as on Linux.
@@ -151,6 +160,13 @@ impl<M: Machine> AddressSpace<M> {
             false => mappings_of(self.machine().frames(), format.frame(value)),
         };
         let map_count = u64::from(map_count);
+        if self.machine().frames().is_pooled(format.frame(value)) {
+            match map_count > 1 {
+                true => usage.shared_pooled += PAGE_SIZE,
+                false => usage.private_pooled += PAGE_SIZE,
+            }
+            return;
+        }
         let share = Share::of_page(map_count);
         let is_dirty = format.is_dirty(value);
         usage.resident += PAGE_SIZE;

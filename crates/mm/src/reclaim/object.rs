@@ -101,7 +101,7 @@ impl<M: Machine> Memory<M> {
         while let Some(hook) = next {
             // SAFETY: as above.
             let cache = unsafe { ObjectInner::of(hook) };
-            if !cache.is_device() && cache.try_hold() {
+            if !cache.is_device() && !cache.is_pooled() && cache.try_hold() {
                 return Some(MemoryObject {
                     memory: self,
                     cache: cache.into(),

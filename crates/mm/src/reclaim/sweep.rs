@@ -36,7 +36,7 @@ use crate::space::AddressSpace;
 use crate::table::huge::huge_span;
 use crate::table::pages::Span;
 use crate::tree::SlotState;
-use crate::tree::mapping::{Attributes, Locked};
+use crate::tree::mapping::Attributes;
 use crate::tune::{SWEPT_AT_ONCE, SWEPT_PARTS};
 
 /// Which pages a sweep takes.
@@ -203,7 +203,7 @@ fn keeps_huge<M: Machine>(
     }
     let has_swap = space.memory().has_swap();
     let may_leave = |attributes: &Attributes| {
-        attributes.flags.locked == Locked::No && (has_swap || attributes.flags.droppable)
+        !attributes.flags.stays() && (has_swap || attributes.flags.droppable)
     };
     !attributes(space, page, section).is_some_and(may_leave)
 }
@@ -259,7 +259,7 @@ fn may_leave<M: Machine>(
     attributes(space, candidate.page(), section).is_some_and(|attributes| {
         let may_be_discarded =
             || attributes.flags.droppable || !AddressSpace::<M>::FORMAT.is_dirty(candidate.value());
-        attributes.flags.locked == Locked::No && (!candidate.is_discarded() || may_be_discarded())
+        !attributes.flags.stays() && (!candidate.is_discarded() || may_be_discarded())
     })
 }
 

@@ -77,7 +77,8 @@ impl<M: Machine> Mover<M> {
         let zero = machine.frames().zero_frame();
         let place = machine.frames().find(to).filter(|d| !d.is_used());
         let mut store = None;
-        let result = if from == zero || !(is_file || is_anonymous) {
+        let is_pooled = machine.frames().is_pooled(from);
+        let result = if from == zero || is_pooled || !(is_file || is_anonymous) {
             Err(NotMoved::NoPage)
         } else if place.is_none() || to == from || to == zero {
             Err(NotMoved::NoPlace)

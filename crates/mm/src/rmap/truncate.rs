@@ -23,6 +23,7 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::object::radix::PageSlot;
 use crate::object::{Lookup, MemoryObject, Pinned};
 
@@ -68,6 +69,9 @@ impl<M: Machine> MemoryObject<M> {
     /// # Errors
     /// As [`MemoryObject::truncate`], about pages that lie partly in the hole.
     pub fn punch(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        if self.is_pooled() {
+            return self.punch_pooled(bytes);
+        }
         let size = self.size().checked_next_multiple_of(PAGE_SIZE);
         let end = bytes.end.min(size.unwrap_or(u64::MAX));
         if bytes.start >= end {
@@ -91,6 +95,31 @@ impl<M: Machine> MemoryObject<M> {
         }
         if tail != 0 {
             self.zero(last, 0..tail)?;
+        }
+        Ok(())
+    }
+
+    /// The same for an object of the pool: whole huge pages leave, and the rest is zeroed.
+    fn punch_pooled(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        let size = Memory::<M>::huge_page_size();
+        let end = bytes.end.min(self.size());
+        let (first, last) = (bytes.start.next_multiple_of(size), end / size * size);
+        if first >= last {
+            return self.zero_bytes(bytes.start..end);
+        }
+        self.take_away(first / PAGE_SIZE..last / PAGE_SIZE, false);
+        self.zero_bytes(bytes.start..first)?;
+        self.zero_bytes(last..end)
+    }
+
+    /// Zeroes the pages of a range, or parts of them, as far as the object has them.
+    fn zero_bytes(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let stop = ((at | (PAGE_SIZE - 1)) + 1).min(bytes.end);
+            let within = at % PAGE_SIZE;
+            self.zero(at / PAGE_SIZE, within..within + (stop - at))?;
+            at = stop;
         }
         Ok(())
     }
@@ -174,6 +203,7 @@ impl<M: Machine> MemoryObject<M> {
                             self.cache().uncharge(index);
                             self.memory.drop_slot_use(&place.entry());
                         }
+                        PageSlot::Reserved => self.memory.end_reservations(1),
                         // The thread that brings it back frees the frame and the slot.
                         PageSlot::Returning(_) => self.cache().uncharge(index),
                         // The thread that fills it does all of that.

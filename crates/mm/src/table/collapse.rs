@@ -147,7 +147,7 @@ impl<M: Machine> Tables<M> {
         self.rss.came_all(machine.cpu(), &came);
         self.rss.gone(machine.cpu(), &gone);
         self.memory.count(Counter::TableFree);
-        self.memory.count_huge(1);
+        self.memory.count_huge(new.first, 1);
         self.memory.count(Counter::ThpCollapse);
         drop(section);
         drop(txn);

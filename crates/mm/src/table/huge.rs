@@ -142,7 +142,7 @@ impl<M: Machine> Tables<M> {
             true => leave_whole(self.memory, first),
             false => {
                 self.count_parts(first);
-                self.memory.count_huge(1u64.wrapping_neg());
+                self.memory.count_huge(first, 1u64.wrapping_neg());
             }
         }
         // Release: the entries come before the table.
@@ -231,7 +231,7 @@ impl HugeGone {
         let kind = RssKind::of(head);
         self.pages.add_many(kind, ENTRIES as u64);
         if kind == RssKind::Anonymous {
-            tables.memory.count_huge(1u64.wrapping_neg());
+            tables.memory.count_huge(first, 1u64.wrapping_neg());
             return;
         }
         leave_whole(tables.memory, first);
@@ -271,7 +271,7 @@ pub(crate) fn free_huge_page<M: Machine>(memory: &Memory<M>, first: Frame) -> u6
     }
     match source.descriptor(first).flags().has(Flags::FILE) {
         true => leave_whole(memory, first),
-        false => memory.count_huge(1u64.wrapping_neg()),
+        false => memory.count_huge(first, 1u64.wrapping_neg()),
     }
     release_huge(memory, first);
     ENTRIES as u64

@@ -81,7 +81,7 @@ pub(crate) fn begin_huge<S: FrameSource>(
 pub(crate) fn leave_whole<M: Machine>(memory: &Memory<M>, first: Frame) {
     let head = memory.machine().frames().descriptor(first);
     head.add_object_map(u32::MAX);
-    memory.count_object_huge_maps(1u64.wrapping_neg());
+    memory.count_object_huge_maps(first, 1u64.wrapping_neg());
 }
 
 /// Leaves a huge page whose entry was taken out, after the flush, and frees the pages that nothing else uses.

@@ -64,6 +64,8 @@ pub enum Huge {
     Wanted,
     /// Huge pages are not wanted.
     Unwanted,
+    /// Its pages are of the pool of huge pages (`MAP_HUGETLB`).
+    Pooled,
 }
 
 /// Whether a mapping's pages stay in memory.
@@ -91,6 +93,11 @@ pub enum Reading {
 }
 
 impl Flags {
+    /// Whether reclaim leaves its pages alone.
+    pub(crate) fn stays(&self) -> bool {
+        self.locked != Locked::No || self.huge == Huge::Pooled
+    }
+
     /// No flags.
     pub const NONE: Flags = Flags {
         grows_down: false,

@@ -27,6 +27,10 @@ pub enum System {
     LoadAverage,
     MemInfo,
     PageCluster,
+    PoolFree,
+    PoolReserved,
+    PoolSize,
+    PoolSurplus,
     Release,
     Stat,
     Swaps,
@@ -53,6 +57,10 @@ impl System {
             )),
             Self::MemInfo => meminfo(text),
             Self::PageCluster => text.line(format_args!("{}", swap::cluster())),
+            Self::PoolFree => Setting::PoolFree.write(text),
+            Self::PoolReserved => Setting::PoolReserved.write(text),
+            Self::PoolSize => Setting::Pool.write(text),
+            Self::PoolSurplus => Setting::PoolSurplus.write(text),
             Self::Release => text.line(format_args!("{}", identity::RELEASE)),
             Self::Stat => stat(text),
             Self::Swaps => swaps(text),
@@ -84,6 +92,10 @@ impl System {
             Self::HugeEnabled => Some(Setting::Enabled),
             Self::HugeShared => Some(Setting::Shared),
             Self::HugeZeroPage => Some(Setting::ZeroPage),
+            Self::PoolFree => Some(Setting::PoolFree),
+            Self::PoolReserved => Some(Setting::PoolReserved),
+            Self::PoolSize => Some(Setting::Pool),
+            Self::PoolSurplus => Some(Setting::PoolSurplus),
             _ => None,
         }
     }
@@ -265,6 +277,18 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("ShmemHugePages:", shared_huge * 2048),
         ("ShmemPmdMapped:", mapped_huge * 2048),
     ] {
+        text.line(format_args!("{name:15} {amount:8} kB"))?;
+    }
+    let pool = machine::memory().pool_sizes();
+    for (name, count) in [
+        ("HugePages_Total:", pool.total),
+        ("HugePages_Free:", pool.free),
+        ("HugePages_Rsvd:", pool.reserved),
+        ("HugePages_Surp:", pool.surplus),
+    ] {
+        text.line(format_args!("{name:18} {count:5}"))?;
+    }
+    for (name, amount) in [("Hugepagesize:", 2048), ("Hugetlb:", pool.total * 2048)] {
         text.line(format_args!("{name:15} {amount:8} kB"))?;
     }
     Ok(())

@@ -71,11 +71,11 @@ const RANDOM: &[Row] = &[
     ("uuid", Entry::System(System::Uuid)),
 ];
 
-/// Linux's defaults. Nothing is read ahead from swap, or swapped out by itself, and there are no huge pages.
+/// Linux's defaults. Nothing is read ahead from swap, or swapped out by itself, and the pool of huge pages is empty.
 const MEMORY: &[Row] = &[
     ("max_map_count", Entry::Fixed("65530\n")),
     ("mmap_min_addr", Entry::Fixed("65536\n")),
-    ("nr_hugepages", Entry::Fixed("0\n")),
+    ("nr_hugepages", Entry::System(System::PoolSize)),
     ("overcommit_memory", Entry::Fixed("0\n")),
     ("overcommit_ratio", Entry::Fixed("50\n")),
     ("page-cluster", Entry::System(System::PageCluster)),

@@ -1,6 +1,6 @@
 //! `memfd_create`, and seals.
 
-use crate::errno::{Answer, EFAULT, EINVAL, ENOSYS, Errno};
+use crate::errno::{Answer, EFAULT, EINVAL, ENODEV, Errno};
 use crate::files::description::Description;
 use crate::files::directory::Name;
 use crate::files::{descriptors, memfd};
@@ -13,6 +13,10 @@ const HUGE: u32 = 4;
 const SEALED_AGAINST_EXEC: u32 = 8;
 const EXECUTABLE: u32 = 16;
 const ALL: u32 = 31;
+/// Where the flags have the logarithm of a huge page's size.
+const SIZE_SHIFT: u32 = 26;
+const SIZE_MASK: u32 = 63;
+const HUGE_SIZE: u32 = 2 << 20;
 /// The longest name.
 const LONGEST: usize = 249;
 
@@ -35,14 +39,16 @@ pub fn memfd_create(name: u64, flags: u64) -> Answer {
     let flags = flags as u32;
     let has = |flag| flags & flag != 0;
     let both = EXECUTABLE | SEALED_AGAINST_EXEC;
-    if (!has(HUGE) && flags & !ALL != 0) || flags & both == both {
+    if (flags & !ALL & !(SIZE_MASK << SIZE_SHIFT) != 0) || (!has(HUGE) && flags & !ALL != 0) || flags & both == both {
         return Err(EINVAL);
     }
     let name = read_name(name)?;
-    if has(HUGE) {
-        return Err(ENOSYS);
+    let size = flags >> SIZE_SHIFT & SIZE_MASK;
+    if has(HUGE) && size != 0 && size != HUGE_SIZE.ilog2() {
+        return Err(ENODEV);
     }
-    let file = memfd::new(name, has(CAN_BE_SEALED), has(SEALED_AGAINST_EXEC))?;
+    let sealed = (has(CAN_BE_SEALED), has(SEALED_AGAINST_EXEC));
+    let file = memfd::new(name, has(HUGE), sealed)?;
     descriptors::current().add(file, 0, has(CLOSES_ON_EXEC))
 }
 

@@ -8,13 +8,13 @@ use crate::errno::{Answer, Errno};
 use crate::files::node::Node;
 use crate::files::source::Kind;
 use crate::files::walk::Last;
-use crate::files::{content, descriptors, source};
+use crate::files::{content, descriptors, mapped, source};
 
 const PROC_MAGIC: u64 = 0x9fa0;
 const PIPE_MAGIC: u64 = 0x5049_5045;
 const LONGEST_NAME: u64 = 255;
 
-fn write(node: Option<&Node>, to: u64) -> Result<(), Errno> {
+fn write(node: Option<&Node>, is_pooled: bool, to: u64) -> Result<(), Errno> {
     let mut words = [0u64; 15];
     words[1] = content::PAGE;
     words[8] = LONGEST_NAME;
@@ -25,7 +25,13 @@ fn write(node: Option<&Node>, to: u64) -> Result<(), Errno> {
             words[2] = limit;
             words[3] = limit.saturating_sub(used);
             words[4] = limit.saturating_sub(used);
-            u64::from(linux::TMPFS_MAGIC)
+            match is_pooled {
+                true => {
+                    words[1] = 2 << 20;
+                    u64::from(linux::HUGETLBFS_MAGIC)
+                }
+                false => u64::from(linux::TMPFS_MAGIC),
+            }
         }
         Some(Node::Proc(_)) => PROC_MAGIC,
         _ => PIPE_MAGIC,
@@ -35,10 +41,11 @@ fn write(node: Option<&Node>, to: u64) -> Result<(), Errno> {
 
 pub fn statfs(path: u64, to: u64) -> Answer {
     let node = path::find(path::HERE, path, Last::Follow)?;
-    write(Some(&node), to).map(|()| 0)
+    write(Some(&node), false, to).map(|()| 0)
 }
 
 pub fn fstatfs(fd: u64, to: u64) -> Answer {
     let description = descriptors::current().get(fd)?;
-    write(description.node().as_ref(), to).map(|()| 0)
+    let is_pooled = mapped::is_pooled(&description);
+    write(description.node().as_ref(), is_pooled, to).map(|()| 0)
 }

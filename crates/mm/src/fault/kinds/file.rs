@@ -79,6 +79,12 @@ impl<M: Machine> AddressSpace<M> {
                 Lookup::Missing if handler.waits(userfault::MISSING) && cache.is_zeroes(index) => {
                     return Err(prepared.needs_handler(handler, flags_of(access)));
                 }
+                Lookup::Missing if cache.is_pooled() => {
+                    match self.map_part_of_pool(at, page, (cache, index), access, prepared)? {
+                        Some(outcome) => return Ok(outcome),
+                        None => continue,
+                    }
+                }
                 Lookup::Missing if cache.is_zeroes(index) => {
                     // Make the slot first: a fault that has taken the last frame could not allocate the nodes
                     // above the slot.

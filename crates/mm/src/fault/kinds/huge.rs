@@ -21,9 +21,9 @@ use faultless_trace::{Counter, How};
 
 use crate::base::huge::HugeMode;
 use crate::base::machine::Machine;
-use crate::fault::PteRef;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
+use crate::fault::{Outcome, PteRef};
 use crate::space::AddressSpace;
 use crate::table::huge::huge_span;
 use crate::table::huge_share::begin_huge;
@@ -32,7 +32,7 @@ use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::mapping::{Attributes, Huge};
 
 impl<M: Machine> AddressSpace<M> {
-    /// Resolves an access where a huge page is or may be. Returns whether that was possible.
+    /// Resolves an access where a huge page is or may be. `None`: it is one on small pages.
     #[inline]
     pub(crate) fn resolve_huge<N: TraceSink>(
         &self,
@@ -40,13 +40,14 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         access: Access,
         prepared: &mut FaultState<M, N>,
-    ) -> Result<bool, Retry> {
-        match at.value {
-            0 if self.memory().huge.is_never() || N::FORCES => Ok(false),
-            0 if at.vma.is_special() => self.map_huge_of_object(at, page, access, prepared),
-            0 => self.map_huge_page(at, page, access, prepared),
-            _ => self.meet_huge_page(at, page, access, prepared),
-        }
+    ) -> Result<Option<Outcome>, Retry> {
+        let is_resolved = match at.value {
+            0 if self.memory().huge.is_never() || N::FORCES => false,
+            0 if at.vma.is_special() => return self.map_huge_of_object(at, page, access, prepared),
+            0 => self.map_huge_page(at, page, access, prepared)?,
+            _ => self.meet_huge_page(at, page, access, prepared)?,
+        };
+        Ok(is_resolved.then_some(Outcome::Resolved))
     }
 
     /// Resolves an access where no table is, with a huge page. Returns whether that was possible; else a table is
@@ -98,7 +99,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether faults map huge pages in mappings with these attributes, where they have room (Linux: `THPeligible`).
     pub fn wants_huge_pages(&self, attributes: &Attributes) -> bool {
         if let Some(backed) = &attributes.backed {
-            return !self.huge_is_off()
+            return attributes.flags.huge != Huge::Pooled
+                && !self.huge_is_off()
                 && attributes.flags.huge != Huge::Unwanted
                 && attributes.handler.is_none()
                 && self.object_wants_huge(attributes, backed.object());
@@ -154,7 +156,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut came = RssDelta::default();
         came.add_many(RssKind::Anonymous, ENTRIES as u64);
         self.tables().rss.came_all(self.machine().cpu(), &came);
-        self.memory().count_huge(1);
+        self.memory().count_huge(first, 1);
         self.memory().count(Counter::ThpFaultAlloc);
         Ok(true)
     }

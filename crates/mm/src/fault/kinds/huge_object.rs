@@ -19,9 +19,10 @@ use faultless_trace::{Counter, How};
 
 use crate::base::huge::HugeMode;
 use crate::base::machine::Machine;
-use crate::fault::PteRef;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
+use crate::fault::{Outcome, PteRef};
+use crate::object::radix::PageSlot;
 use crate::object::{Lookup, ObjectHuge, ObjectInner};
 use crate::space::AddressSpace;
 use crate::table::huge::{frames_of, huge_span};
@@ -31,7 +32,7 @@ use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::mapping::{Attributes, Huge};
 
 impl<M: Machine> AddressSpace<M> {
-    /// Resolves an access where no table is, in a mapping with an object, by a huge page. Returns whether that was possible.
+    /// Resolves an access where no table is, in a mapping with an object, by a huge page. `None`: it gets a small one.
     #[cold]
     #[inline(never)]
     pub(crate) fn map_huge_of_object<N: TraceSink>(
@@ -40,31 +41,41 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         access: Access,
         prepared: &mut FaultState<M, N>,
-    ) -> Result<bool, Retry> {
+    ) -> Result<Option<Outcome>, Retry> {
         let Some(attributes) = at.vma.attributes() else {
             return Err(Retry::MappingChanged);
         };
         let Some(backed) = &attributes.backed else {
-            return Ok(false);
+            return Ok(None);
         };
         let (object, is_write) = (backed.object(), access == Access::Write);
         let (span, shared) = (huge_span(page.0), attributes.flags.shared);
         let base = backed.index(span.start);
         if object.is_device()
             || !attributes.handler.is_none()
-            || (is_write && !shared)
             || !base.is_multiple_of(ENTRIES as u64)
-            || self.huge_is_off()
+            || (self.huge_is_off() && !object.is_pooled())
             || attributes.flags.huge == Huge::Unwanted
             || !at.vma.covers(&self.maps, span)
         {
-            return Ok(false);
+            return Ok(None);
+        }
+        if !shared && object.is_pooled() {
+            let has_page = matches!(object.find(base), Lookup::Page(_));
+            if is_write || !has_page {
+                return self.map_pooled(at, page, access, (object, base), prepared);
+            }
+        }
+        if is_write && !shared {
+            return Ok(None);
         }
         let Some(first) = self.huge_of_object(attributes, object, base, prepared)? else {
-            return Ok(false);
+            // A page of the pool is added as a whole, or not at all.
+            let is_missing = object.is_pooled() && matches!(object.find(base), Lookup::Missing);
+            return Ok((is_missing || !object.has(base)).then_some(Outcome::Bus));
         };
         let Some(table) = prepared.deposit() else {
-            return Ok(false);
+            return Ok(None);
         };
         // Where stores have to be noticed, a read does not let them through.
         let protection = at.vma.protection();
@@ -94,19 +105,19 @@ impl<M: Machine> AddressSpace<M> {
         let mut came = RssDelta::default();
         came.add_many(kind, ENTRIES as u64);
         self.tables().rss.came_all(self.machine().cpu(), &came);
-        self.memory().count_object_huge_maps(1);
+        self.memory().count_object_huge_maps(first, 1);
         self.memory().count(Counter::ThpFileMapped);
         prepared.trail.ends(match prepared.has_waited {
             true => How::Major,
             false => How::File,
         });
         prepared.count_wait();
-        Ok(true)
+        Ok(Some(Outcome::Resolved))
     }
 
     /// Returns the first frame of the huge page that an object has, or gets now, at the pages from `base` on. `None`: it has, or
     /// gets, small ones.
-    fn huge_of_object<N: TraceSink>(
+    pub(crate) fn huge_of_object<N: TraceSink>(
         &self,
         attributes: &Attributes,
         object: &ObjectInner,
@@ -118,7 +129,7 @@ impl<M: Machine> AddressSpace<M> {
                 let head = self.machine().frames().descriptor(found.frame);
                 return Ok(head.is_object_whole().then_some(found.frame));
             }
-            Lookup::Missing if object.is_zeroes(base) => {}
+            Lookup::Missing if object.is_zeroes(base) || object.is_pooled() => {}
             Lookup::Filling => {
                 let backed = attributes.backed.as_ref().ok_or(Retry::MappingChanged)?;
                 return Err(prepared.needs_page(backed, base));
@@ -128,14 +139,27 @@ impl<M: Machine> AddressSpace<M> {
         if !object.has_span(base) || !self.object_wants_huge(attributes, object) {
             return Ok(None);
         }
-        let Some(first) = prepared.huge_frames() else {
-            self.memory().count(Counter::ThpFileFallback);
+        let is_pooled = object.is_pooled();
+        let before = match is_pooled {
+            true => object.reservation(base, self.number()),
+            false => PageSlot::Empty,
+        };
+        let first = match is_pooled {
+            true => prepared.pooled_frames(before == PageSlot::Reserved),
+            false => prepared.huge_frames(),
+        };
+        let Some(first) = first else {
+            if !is_pooled {
+                self.memory().count(Counter::ThpFileFallback);
+            }
             return Ok(None);
         };
         prepared.huge_frames_used();
-        match self.memory().add_huge_page(object, base, first) {
+        match self.memory().add_huge_page(object, base, (first, before)) {
             Ok(true) => {
-                self.memory().count(Counter::ThpFileAlloc);
+                if !is_pooled {
+                    self.memory().count(Counter::ThpFileAlloc);
+                }
                 Ok(Some(first))
             }
             Ok(false) => Err(Retry::PageChanged),
@@ -147,7 +171,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether an object is to have huge pages where a mapping with these attributes faults first.
     pub(crate) fn object_wants_huge(&self, attributes: &Attributes, object: &ObjectInner) -> bool {
         match (object.writers.huge.wish(), self.memory().huge.shared_mode()) {
-            (ObjectHuge::Always, _) => true,
+            (ObjectHuge::Pooled, _) => true,
             (ObjectHuge::Never, _) | (_, HugeMode::Never) => false,
             (ObjectHuge::AsSet, HugeMode::Advised) => attributes.flags.huge == Huge::Wanted,
             (ObjectHuge::AsSet, HugeMode::Always) => true,
@@ -156,7 +180,12 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Completes step 7: counts an entry at each frame of a huge page, and checks that all are still pages of the object, in
     /// their places. If not, none is counted.
-    fn count_whole(&self, object: &ObjectInner, first: Frame, base: u64) -> Result<(), Retry> {
+    pub(crate) fn count_whole(
+        &self,
+        object: &ObjectInner,
+        first: Frame,
+        base: u64,
+    ) -> Result<(), Retry> {
         let parts = self.machine().frames().descriptors_of_huge(first);
         let counted = parts.iter().take_while(|part| part.map()).count();
         // Partner: the fence between removing a page from its slot and reading its counts.
@@ -175,7 +204,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Drops the counts of the first frames again. The object may have released them meanwhile.
-    fn uncount_whole(&self, first: Frame, counted: usize) {
+    pub(crate) fn uncount_whole(&self, first: Frame, counted: usize) {
         let source = self.machine().frames();
         let parts = source.descriptors_of_huge(first).iter();
         for (part, frame) in parts.zip(frames_of(first)).take(counted) {

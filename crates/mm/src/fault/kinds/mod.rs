@@ -8,6 +8,7 @@ pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod huge;
 pub(crate) mod huge_object;
+pub(crate) mod pool;
 pub(crate) mod read_ahead;
 pub(crate) mod stack;
 pub(crate) mod swap;

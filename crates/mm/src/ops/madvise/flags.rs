@@ -23,6 +23,7 @@ fn advised(flags: Flags, what: i32) -> Flags {
         advice::KEEPONFORK => flags.wipe_on_fork = false,
         advice::DONTDUMP => flags.dont_dump = true,
         advice::DODUMP => flags.dont_dump = false,
+        advice::HUGEPAGE | advice::NOHUGEPAGE if flags.huge == Huge::Pooled => {}
         advice::HUGEPAGE => flags.huge = Huge::Wanted,
         advice::NOHUGEPAGE => flags.huge = Huge::Unwanted,
         // A shared or droppable mapping is never merged, which is no error.
@@ -38,6 +39,7 @@ impl<M: Machine> AddressSpace<M> {
     /// `EAGAIN` when memory is short or there are too many mappings. After `EAGAIN`, or at a mapping that does
     /// not allow the advice, what came before stays changed.
     pub(crate) fn change_flags(&self, pages: Pages, what: i32) -> Result<(), Errno> {
+        self.check_pool(pages)?;
         let lock = self.maps.lock_range(pages);
         let change = |from: &Attributes| {
             allow(from, what)?;

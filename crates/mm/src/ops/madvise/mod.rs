@@ -27,7 +27,7 @@ use crate::fault::{Outcome, SegvCode};
 use crate::reclaim::lazyfree::mark_lazyfree;
 use crate::space::AddressSpace;
 use crate::tree::Run;
-use crate::tree::mapping::{Attributes, Locked};
+use crate::tree::mapping::{Attributes, Huge, Locked};
 
 /// The `MADV_*` advice that is known.
 #[allow(missing_docs)]
@@ -117,6 +117,14 @@ pub(crate) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
     if is_for_memory && attributes.flags.device {
         return Err(Errno::EINVAL);
     }
+    // As on Linux, pages of the pool are neither reclaimed nor made of small ones.
+    let is_for_small = matches!(
+        what,
+        advice::FREE | advice::COLD | advice::PAGEOUT | advice::GUARD_INSTALL
+    );
+    if is_for_small && attributes.flags.huge == Huge::Pooled {
+        return Err(Errno::EINVAL);
+    }
     match what {
         // There is no file to punch a hole into.
         advice::REMOVE if is_anonymous => Err(Errno::EINVAL),
@@ -164,7 +172,14 @@ impl<M: Machine> AddressSpace<M> {
         match what {
             // Programs may not damage the machine's memory.
             advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),
-            advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages, what),
+            advice::DONTNEED | advice::DONTNEED_LOCKED => match self.discarded_of_pool(pages)? {
+                none if none.is_empty() => Ok(()),
+                pages => {
+                    self.dont_need(pages, what)?;
+                    self.reserve_again(pages);
+                    Ok(())
+                }
+            },
             advice::FREE => self.over_mapped(pages, what, |part| {
                 mark_lazyfree(self, part);
                 Ok(())

@@ -157,7 +157,7 @@ impl<M: Machine> AddressSpace<M> {
         self.trace_result(Kind::Mmap, start, (at, length), result)
     }
 
-    fn map(
+    pub(crate) fn map(
         &self,
         address: u64,
         length: u64,
@@ -166,9 +166,18 @@ impl<M: Machine> AddressSpace<M> {
         opened: Option<&Opened<'_, M>>,
     ) -> Result<u64, Errno> {
         let has = |flag| map_flags & flag != 0;
-        if has(flags::HUGETLB) || length == 0 {
+        if has(flags::HUGETLB) && opened.is_none() {
+            return self.map_pool(address, length, prot, map_flags);
+        }
+        if length == 0 {
             return Err(Errno::EINVAL);
         }
+        let is_pooled =
+            opened.is_some_and(|opened| opened.store.is_ok_and(MemoryObject::is_pooled));
+        let (address, length) = match opened.filter(|_| is_pooled) {
+            Some(opened) => self.prepare_pooled(address, length, (prot, map_flags), opened)?,
+            None => (address, length),
+        };
         let length = match length.checked_next_multiple_of(PAGE_SIZE) {
             Some(length) if length <= self.layout().end => length,
             _ => return Err(Errno::ENOMEM),
@@ -188,6 +197,8 @@ impl<M: Machine> AddressSpace<M> {
         let (pages, locked) = if has(flags::FIXED | flags::FIXED_NOREPLACE) {
             self.check_fixed(address, length)?;
             let pages = Pages::of_bytes(address..address + length);
+            self.check_pool(pages)?;
+            self.end_reservations(pages);
             let change = self.begin_change(pages, userfault::EVENT_UNMAP);
             let locked = self.map_at(pages, &request)?;
             self.report_unmap(change, pages, true);
@@ -198,6 +209,7 @@ impl<M: Machine> AddressSpace<M> {
                 count: length / PAGE_SIZE,
                 zone: zone_of(map_flags),
                 huge_offset: self.huge_offset(&request),
+                is_pooled,
             };
             self.maps.in_room(&wish, |edit, pages| {
                 let locked = self.map_vacant(edit, pages, &request)?;

@@ -72,6 +72,9 @@ impl<M: Machine> AddressSpace<M> {
             None => 0,
             Some(opened) => {
                 let wish = opened.store.ok()?.cache().writers.huge.wish();
+                if wish == ObjectHuge::Pooled {
+                    return Some(0);
+                }
                 (wish != ObjectHuge::Never).then_some(opened.offset / PAGE_SIZE)?
             }
         };
@@ -118,8 +121,16 @@ impl<M: Machine> AddressSpace<M> {
             .or(own.as_ref())
             .map(|store| ObjectRef::new(store, pages.start, index, file));
         let device = store.is_some_and(|store| store.cache().is_device());
-        let locked = if device { Locked::No } else { locked };
-        let born = born(map_flags, locked);
+        let is_pooled = store.is_some_and(MemoryObject::is_pooled);
+        let locked = match device || is_pooled {
+            true => Locked::No,
+            false => locked,
+        };
+        let mut born = born(map_flags, locked);
+        if is_pooled {
+            // Its memory is taken already, or none of it is promised.
+            (born.huge, born.no_reserve) = (Huge::Pooled, true);
+        }
         let attributes = Attributes {
             protection: protection(prot),
             flags: Flags {
@@ -160,7 +171,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Makes the checks that Linux makes once it has an address. Returns the object of the open file.
-    fn check_kind<'o>(
+    pub(crate) fn check_kind<'o>(
         &self,
         length: u64,
         prot: u32,

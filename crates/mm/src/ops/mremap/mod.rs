@@ -12,6 +12,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::base::notes::Note;
 use crate::base::userfault::numbers as userfault;
 use crate::base::userfault::queue::Message;
@@ -205,7 +206,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         // Linux lets lengths wrap to 0.
         let round = |length: u64| length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
-        let request = Request {
+        let mut request = Request {
             old,
             old_length: round(old_length),
             tail: 0,
@@ -215,6 +216,13 @@ impl<M: Machine> AddressSpace<M> {
         };
         if request.length == 0 {
             return Err(Errno::EINVAL);
+        }
+        match self.pooled_at(old / PAGE_SIZE) {
+            Some(_) => self.check_move_of_pool(&mut request)?,
+            None => self.check_pool(touched(old, request.old_length))?,
+        }
+        if has(FIXED) {
+            self.check_pool(touched(new, request.length))?;
         }
         let none = Pages::new(0, 0);
         let (mut target, mut filled) = match has(FIXED) {
@@ -243,6 +251,26 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(Remapped::With(room)) => (target, rounds) = (room, rounds + 1),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Checks a move of a mapping of the pool of huge pages, in whole ones.
+    #[cold]
+    fn check_move_of_pool(&self, request: &mut Request) -> Result<(), Errno> {
+        let size = Memory::<M>::huge_page_size();
+        let round = |length: u64| length.checked_next_multiple_of(size).unwrap_or(0);
+        request.old_length = round(request.old_length);
+        request.length = round(request.length);
+        let is_aligned = |address: u64| address.is_multiple_of(size);
+        let is_placed = !request.has(FIXED) || is_aligned(request.new);
+        match is_aligned(request.old) && is_placed && request.length <= request.old_length {
+            true => {
+                let kept = touched(request.old, request.length).end;
+                let end = touched(request.old, request.old_length).end;
+                self.end_reservations(Pages::new(kept, end));
+                Ok(())
+            }
+            false => Err(Errno::EINVAL),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::table::free::FreeTables;
 use crate::table::move_ptes::Move;
 use crate::tree::SlotValue;
 use crate::tree::account::VmStats;
-use crate::tree::mapping::{Attributes, Flags, Locked, Mapping};
+use crate::tree::mapping::{Attributes, Flags, Huge, Locked, Mapping};
 
 /// A move, both ranges of which are shown.
 struct Shown {
@@ -45,15 +45,14 @@ impl<M: Machine> AddressSpace<M> {
         length: u64,
         attributes: &Attributes,
     ) -> Result<Reservation, Errno> {
+        let is_pooled = attributes.flags.huge == Huge::Pooled;
+        let fills = (length / PAGE_SIZE).is_multiple_of(HUGE);
         let wish = GapRequest {
             hint,
             count: length / PAGE_SIZE,
             zone: Zone::All,
-            huge_offset: attributes
-                .backed
-                .is_none()
-                .then_some(0)
-                .filter(|_| (length / PAGE_SIZE).is_multiple_of(HUGE)),
+            huge_offset: (is_pooled || attributes.backed.is_none() && fills).then_some(0),
+            is_pooled,
         };
         let (mut edit, room) = match lock.find_gap(&wish)? {
             Gap::Here(edit, room) => (edit, room),

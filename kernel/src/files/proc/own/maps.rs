@@ -84,6 +84,9 @@ pub fn line(space: &UserSpace, text: &mut Text, entry: &MapsEntry) -> Result<(),
     let is_device = entry.file.filter(|_| entry.device);
     let name = match source {
         _ if is_device.is_some_and(|file| file.tag == hpet::TAG) => "/dev/hpet",
+        Some(None) if store.as_ref().is_some_and(|store| store.is_pooled()) => {
+            "/anon_hugepage (deleted)"
+        }
         Some(None) => "/dev/zero (deleted)",
         Some(Some(_)) => "",
         None if entry.end == USER_END => "[stack]",

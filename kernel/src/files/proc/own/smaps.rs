@@ -65,8 +65,8 @@ impl Sum {
             ("AnonHugePages", usage.huge),
             ("ShmemPmdMapped", usage.object_huge),
             ("FilePmdMapped", 0),
-            ("Shared_Hugetlb", 0),
-            ("Private_Hugetlb", 0),
+            ("Shared_Hugetlb", usage.shared_pooled),
+            ("Private_Hugetlb", usage.private_pooled),
             ("Swap", usage.swapped),
             ("SwapPss", usage.share_swapped.bytes()),
             ("Locked", self.locked),
@@ -104,10 +104,12 @@ pub fn record(space: &UserSpace, text: &mut Text, line: &MapsEntry) -> Result<()
     let mut sum = Sum::default();
     sum.add(space, line);
     kilobytes(text, "Size", line.end - line.start)?;
-    kilobytes(text, "KernelPageSize", 4096)?;
-    kilobytes(text, "MMUPageSize", 4096)?;
-    sum.write(text, false)?;
     let attributes = space.lookup(line.start);
+    let is_pooled = attributes.is_some_and(|of| of.flags.huge == Huge::Pooled);
+    let page = if is_pooled { HUGE } else { 4096 };
+    kilobytes(text, "KernelPageSize", page)?;
+    kilobytes(text, "MMUPageSize", page)?;
+    sum.write(text, false)?;
     let has_span = line.start.next_multiple_of(HUGE) + HUGE <= line.end;
     let is_eligible = has_span && attributes.is_some_and(|of| space.wants_huge_pages(&of));
     text.line(format_args!("THPeligible:    {:8}", u32::from(is_eligible)))?;
@@ -146,6 +148,7 @@ pub fn rollup(process: &Process, text: &mut Text) -> Result<(), Errno> {
 fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
     let (allows, flags) = (of.protection, of.flags);
     let never_written = flags.shared && flags.never_written;
+    let is_pooled = flags.huge == Huge::Pooled;
     let accounted = allows.write && !flags.shared && !flags.no_reserve;
     text.add(format_args!("VmFlags: "))?;
     for (is_set, name) in [
@@ -166,10 +169,11 @@ fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
         (flags.reading == Reading::Sequential, "sr"),
         (flags.reading == Reading::Random, "rr"),
         (flags.dont_fork, "dc"),
-        (flags.device, "de"),
+        (flags.device || is_pooled, "de"),
         (flags.locked == Locked::OnFault, "lf"),
         (accounted, "ac"),
-        (flags.no_reserve, "nr"),
+        (flags.no_reserve && !is_pooled, "nr"),
+        (is_pooled, "ht"),
         (flags.sync, "sf"),
         (flags.wipe_on_fork, "wf"),
         (flags.dont_dump, "dd"),
