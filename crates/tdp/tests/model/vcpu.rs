@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faultless_mm::{Access, AddressSpace, EntryFormat};
-use faultless_paging::{LEVELS, Page, Table};
+use faultless_paging::{ENTRIES, LEVELS, Page, Table};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_tdp::{
     DirtyPage, DirtyRing, Guest, GuestFault, GuestMachine, GuestOutcome, Npt, Options, OwnedGuest,
@@ -162,9 +162,10 @@ impl<'a> Vcpu<'a> {
             self.machine().step();
             {
                 let tlb = tlb.lock().unwrap();
-                if let Some(hit) = tlb.entries.get(&page)
-                    && (access != Access::Write || hit.write)
-                {
+                // Hardware may use either. The huge one is the older.
+                let huge = tlb.huge.get(&first_of(page)).map(|huge| huge.part(page));
+                let mut both = huge.into_iter().chain(tlb.entries.get(&page).copied());
+                if let Some(hit) = both.find(|hit| access != Access::Write || hit.write) {
                     return Some(act(hit.frame));
                 }
             }
@@ -174,11 +175,19 @@ impl<'a> Vcpu<'a> {
             let found = self.walk(page);
             let mut tlb = tlb.lock().unwrap();
             tlb.walks = false;
-            if let Some((frame, write)) = found {
-                let translation = crate::model::Translation { frame, write };
+            if let Some((frame, write, is_huge)) = found {
+                let mut translation = crate::model::Translation { frame, write };
                 if access != Access::Write || write {
-                    tlb.entries.insert(page, translation);
-                    return Some(act(frame));
+                    match is_huge {
+                        true => {
+                            tlb.huge.insert(first_of(page), translation);
+                            translation = translation.part(page);
+                        }
+                        false => {
+                            tlb.entries.insert(page, translation);
+                        }
+                    }
+                    return Some(act(translation.frame));
                 }
             }
             drop(tlb);
@@ -196,8 +205,8 @@ impl<'a> Vcpu<'a> {
         }
     }
 
-    /// Walks the tables as hardware does.
-    fn walk(&self, page: u64) -> Option<(faultless_mm::Frame, bool)> {
+    /// Walks the tables as hardware does. Returns the frame, whether stores are allowed, and whether it is the first of a huge page.
+    fn walk(&self, page: u64) -> Option<(faultless_mm::Frame, bool, bool)> {
         let format = Npt::FORMAT;
         let mut frame = self.guest.root();
         for level in (1..LEVELS).rev() {
@@ -208,6 +217,9 @@ impl<'a> Vcpu<'a> {
                 return None;
             }
             frame = format.frame(value);
+            if format.is_huge(value) {
+                return Some((frame, format.is_writable(value), true));
+            }
         }
         // SAFETY: as above.
         let value = unsafe { Table::at(&self.machine().hardware(), frame) }
@@ -215,6 +227,11 @@ impl<'a> Vcpu<'a> {
             .load();
         format
             .is_present(value)
-            .then(|| (format.frame(value), format.is_writable(value)))
+            .then(|| (format.frame(value), format.is_writable(value), false))
     }
+}
+
+/// Returns the first page of the huge page around a page.
+fn first_of(page: u64) -> u64 {
+    page & !(ENTRIES as u64 - 1)
 }

@@ -188,6 +188,7 @@ fn several(policy: Policy, failing: u32) {
         Options {
             tdp_mmu: rng.r#gen(),
             fast_page_fault: rng.gen_range(0..4) != 0,
+            eager_page_split: rng.gen_range(0..4) != 0,
             accessed_bits: rng.r#gen(),
             dirty_bits: rng.gen_range(0..4) == 0,
         },
@@ -255,6 +256,7 @@ fn logged(policy: Policy) {
         Options {
             tdp_mmu: rng.r#gen(),
             fast_page_fault: rng.gen_range(0..4) != 0,
+            eager_page_split: rng.gen_range(0..4) != 0,
             accessed_bits: rng.r#gen(),
             dirty_bits: false,
         },
@@ -374,6 +376,7 @@ fn logged_in_rings(policy: Policy) {
         Options {
             tdp_mmu: rng.r#gen(),
             fast_page_fault: rng.gen_range(0..4) != 0,
+            eager_page_split: rng.gen_range(0..4) != 0,
             accessed_bits: rng.r#gen(),
             dirty_bits: rng.r#gen(),
         },

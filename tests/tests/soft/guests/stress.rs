@@ -362,7 +362,7 @@ fn each_kind(tdp_mmu: bool) {
             tdp_mmu,
             accessed_bits: bits & 1 == 0,
             dirty_bits: bits & 2 != 0,
-            fast_page_fault: true,
+            ..Options::default()
         };
         stress(options, false);
     }
