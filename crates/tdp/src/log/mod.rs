@@ -202,7 +202,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             });
             at = part.end;
         }
-        self.flush_with_others(has_changed);
+        if !mutant(Mutant::LogClearedWithoutFlush) {
+            self.flush_with_others(has_changed);
+        }
     }
 }
 

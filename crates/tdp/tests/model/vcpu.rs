@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use faultless_mm::{Access, AddressSpace, EntryFormat};
-use faultless_paging::{ENTRIES, LEVELS, Page, Table};
+use faultless_paging::{ENTRIES, Frame, LEVELS, Page, Table};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_tdp::{
     DirtyPage, DirtyRing, Guest, GuestFault, GuestMachine, GuestOutcome, Npt, Options, OwnedGuest,
     Slot, SlotFlags,
 };
 
-use crate::model::{Model, PAGE, World};
+use crate::model::{Model, PAGE, Translation, World};
 
 /// A model's world, as the host of guests.
 pub struct Host(pub Arc<World>);
@@ -151,12 +151,7 @@ impl<'a> Vcpu<'a> {
         self.access(page, Access::Write, |frame| machine.set_word(frame, word))
     }
 
-    fn access<R>(
-        &self,
-        page: u64,
-        access: Access,
-        act: impl Fn(faultless_mm::Frame) -> R,
-    ) -> Option<R> {
+    fn access<R>(&self, page: u64, access: Access, act: impl Fn(Frame) -> R) -> Option<R> {
         let tlb = self.machine().guest_tlb(self.cpu);
         loop {
             self.machine().step();
@@ -175,20 +170,18 @@ impl<'a> Vcpu<'a> {
             let found = self.walk(page);
             let mut tlb = tlb.lock().unwrap();
             tlb.walks = false;
-            if let Some((frame, write, is_huge)) = found {
-                let mut translation = crate::model::Translation { frame, write };
-                if access != Access::Write || write {
-                    match is_huge {
-                        true => {
-                            tlb.huge.insert(first_of(page), translation);
-                            translation = translation.part(page);
-                        }
-                        false => {
-                            tlb.entries.insert(page, translation);
-                        }
-                    }
-                    return Some(act(translation.frame));
-                }
+            if let Some((translation, table)) = found
+                && (access != Access::Write || translation.write)
+            {
+                let first = first_of(page);
+                let Some(table) = table else {
+                    tlb.huge.insert(first, translation);
+                    return Some(act(translation.part(page).frame));
+                };
+                tlb.entries.insert(page, translation);
+                // A later walk might begin there.
+                tlb.tables.insert((0, first), (table, true));
+                return Some(act(translation.frame));
             }
             drop(tlb);
             let fault = GuestFault {
@@ -205,9 +198,13 @@ impl<'a> Vcpu<'a> {
         }
     }
 
-    /// Walks the tables as hardware does. Returns the frame, whether stores are allowed, and whether it is the first of a huge page.
-    fn walk(&self, page: u64) -> Option<(faultless_mm::Frame, bool, bool)> {
+    /// Walks the tables as hardware does. Returns the translation, and the table that has the entry; none for a huge page.
+    fn walk(&self, page: u64) -> Option<(Translation, Option<Frame>)> {
         let format = Npt::FORMAT;
+        let translation = |value| Translation {
+            frame: format.frame(value),
+            write: format.is_writable(value),
+        };
         let mut frame = self.guest.root();
         for level in (1..LEVELS).rev() {
             // SAFETY: tables are freed after a flush, which waits for this walk.
@@ -216,10 +213,10 @@ impl<'a> Vcpu<'a> {
             if !format.is_present(value) {
                 return None;
             }
-            frame = format.frame(value);
             if format.is_huge(value) {
-                return Some((frame, format.is_writable(value), true));
+                return Some((translation(value), None));
             }
+            frame = format.frame(value);
         }
         // SAFETY: as above.
         let value = unsafe { Table::at(&self.machine().hardware(), frame) }
@@ -227,7 +224,7 @@ impl<'a> Vcpu<'a> {
             .load();
         format
             .is_present(value)
-            .then(|| (format.frame(value), format.is_writable(value), false))
+            .then(|| (translation(value), Some(frame)))
     }
 }
 
