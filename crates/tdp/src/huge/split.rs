@@ -11,7 +11,7 @@
 //!
 //! *Models*: loom `huge.rs`.
 
-use faultless_mm::NoMemory;
+use faultless_mm::{FrameSource, NoMemory};
 use faultless_paging::{PAGE_SIZE, Pages, Table, Value};
 use faultless_sync::{Mutant, mutant};
 
@@ -43,9 +43,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 self.memory.retire_table(frame);
                 return Ok(());
             }
-            let first = change(Self::FORMAT.part(value, 0));
+            let (first, step) = self.parts_of(value);
+            let first = change(first);
             for (number, entry) in (0..).zip(table.entries()) {
-                entry.set(first + number * PAGE_SIZE);
+                entry.set(first + number * step);
             }
             if mutant(Mutant::GuestSplitByStore) {
                 spot.entry.set(Self::FORMAT.table(frame));
@@ -61,6 +62,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             self.mapped(slot, &Spot { entry, pages });
         }
         Ok(())
+    }
+
+    /// Returns the first entry of the parts of a huge page, and by how much each is more than the one before. All parts of the huge zero
+    /// page are the small one, as in the host.
+    fn parts_of(&self, value: Value) -> (Value, u64) {
+        let (frames, first) = (self.machine().frames(), Self::FORMAT.part(value, 0));
+        match frames.huge_zero_frame() == Some(Self::FORMAT.frame(value)) {
+            true => (Self::FORMAT.with_frame(first, frames.zero_frame()), 0),
+            false => (first, PAGE_SIZE),
+        }
     }
 
     /// Makes the pages of a huge entry clean, because a log begins. Returns whether anything was changed that has to be flushed.

@@ -77,6 +77,15 @@ fn the_huge_zero_page_is_shown_whole() {
         assert_eq!(faults(test, || write(vcpu, SPAN..2 * SPAN)), [1, 0]);
         assert_eq!(test.guest.count_pages(), [0, SPANS]);
         test.guest.verify().unwrap();
+        // Its parts are the small zero page.
+        test.set(SlotFlags::LOG_DIRTY_PAGES);
+        assert_eq!(test.guest.count_pages(), [PAGES, 0]);
+        test.guest.verify().unwrap();
+        assert_eq!(faults(test, || write(vcpu, [0])), [1, 0]);
+        assert_eq!(vcpu.load(BASE + PAGE), Ok(0));
+        assert_eq!(test.dirty(true), [0]);
+        test.set(SlotFlags::empty());
+        assert_eq!(test.guest.count_pages(), [0, SPANS]);
         // The host splits its own.
         let at = test.host + 3 * HUGE;
         test.space.madvise(at, PAGE, advice::COLD).unwrap();
