@@ -6,10 +6,11 @@ use anyhow::{Context as _, Error, Result, bail};
 use faultless_workloads::GuestOptions;
 
 /// The parameters, with what they are in Linux.
-const KNOWN: [(&str, Option<&str>); 4] = [
+const KNOWN: [(&str, Option<&str>); 5] = [
     ("tdp_mmu", Some("tdp_mmu")),
     // Linux has no switch for it.
     ("fast_page_fault", None),
+    ("eager_page_split", Some("eager_page_split")),
     // Linux uses accessed bits always on SVM, and never dirty bits.
     ("accessed_bits", None),
     ("dirty_bits", None),
@@ -37,6 +38,7 @@ impl Kvm {
             match name {
                 "tdp_mmu" => options.tdp_mmu = is_on,
                 "fast_page_fault" => options.fast_page_fault = is_on,
+                "eager_page_split" => options.eager_page_split = is_on,
                 "accessed_bits" => options.accessed_bits = is_on,
                 _ => options.dirty_bits = is_on,
             }
@@ -77,16 +79,22 @@ impl FromStr for Kvm {
 
 #[cfg(test)]
 mod tests {
-    use super::Kvm;
+    use super::{GuestOptions, Kvm};
 
     #[test]
     fn parameters_of_both_sides() {
-        let kvm: Kvm = "tdp_mmu=N,fast_page_fault=Y".parse().unwrap();
-        assert_eq!(kvm.field(), "tdp_mmu=N fast_page_fault=Y");
-        assert_eq!(kvm.of_linux(), "tdp_mmu=N");
+        let kvm: Kvm = "tdp_mmu=N,fast_page_fault=Y,eager_page_split=N"
+            .parse()
+            .unwrap();
+        assert_eq!(
+            kvm.field(),
+            "tdp_mmu=N fast_page_fault=Y eager_page_split=N"
+        );
+        assert_eq!(kvm.of_linux(), "tdp_mmu=N eager_page_split=N");
         assert_eq!("".parse::<Kvm>().unwrap(), Kvm::default());
         let soft = kvm.of_soft();
         assert!(!soft.tdp_mmu && soft.fast_page_fault && soft.accessed_bits && !soft.dirty_bits);
+        assert!(!soft.eager_page_split && GuestOptions::default().eager_page_split);
         let kvm: Kvm = "dirty_bits=Y,accessed_bits=N".parse().unwrap();
         assert!(kvm.of_soft().dirty_bits && !kvm.of_soft().accessed_bits);
     }

@@ -25,10 +25,21 @@ pub struct OneSlot {
 impl OneSlot {
     /// Makes one on CPU 0, whose host maps `pages` of private memory.
     pub fn new(memory: &'static SoftMemory, pages: u64, options: Options) -> Self {
+        Self::at(memory, 0, pages, options)
+    }
+
+    /// The same, with a mapping at an address that a huge page may have, as the slot's guest-physical address is.
+    pub fn aligned(memory: &'static SoftMemory, pages: u64, options: Options) -> Self {
+        Self::at(memory, 0x1000_0000, pages, options)
+    }
+
+    /// The same, with the mapping at an address, or, with 0, at any.
+    fn at(memory: &'static SoftMemory, at: u64, pages: u64, options: Options) -> Self {
         SoftCpu::attend(memory, 0, || {
             let space = Soft::space(memory, faultless_mm::Policy::default()).unwrap();
-            let how = flags::PRIVATE | flags::ANONYMOUS;
-            let host = space.mmap(0, pages * PAGE, 3, how).unwrap();
+            let fixed = if at == 0 { 0 } else { flags::FIXED };
+            let how = flags::PRIVATE | flags::ANONYMOUS | fixed;
+            let host = space.mmap(at, pages * PAGE, 3, how).unwrap();
             let space = Arc::new(space);
             let guest = OwnedGuest::new(space.clone(), 0, options).unwrap();
             let this = Self {

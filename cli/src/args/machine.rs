@@ -33,8 +33,8 @@ pub struct Resources {
     #[arg(long, value_enum, default_value = "never")]
     pub huge: Huge,
 
-    /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, accessed_bits=N, dirty_bits=Y,
-    /// with commas between them; 'compare' boots Linux with its KVM
+    /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, eager_page_split=N,
+    /// accessed_bits=N, dirty_bits=Y, with commas between them; 'compare' boots Linux with its KVM
     #[arg(long, value_name = "PARAMETERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub kvm: Option<Kvm>,
 

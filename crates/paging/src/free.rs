@@ -115,7 +115,8 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
         let mut backoff = Backoff::new();
         let (claim, value) = loop {
             let value = entry.load();
-            if value == 0 || F::FORMAT.is_huge(value) || !vacant(pages) {
+            let is_page = F::FORMAT.is_huge(value) || F::FORMAT.is_hidden(value);
+            if value == 0 || is_page || !vacant(pages) {
                 return;
             }
             if !F::FORMAT.is_claimed(value) {

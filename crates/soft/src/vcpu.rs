@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_mm::Outcome;
 use faultless_paging::{
-    Access, Entry, EntryFormat, Frame, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
+    Access, ENTRIES, Entry, EntryFormat, Frame, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
 };
 use faultless_tdp::{DirtyRing, Guest, GuestFault, GuestMachine, GuestOutcome, Npt};
 
@@ -46,16 +46,17 @@ impl GuestMachine for Soft {
     }
 }
 
-/// Returns the frame of an entry if it allows an access. Then its accessed and dirty bits are set, as by hardware.
+/// Returns the frame of an entry if it allows an access. Then its accessed and dirty bits are set, as by hardware. An entry that
+/// showed a huge page may lead to a table meanwhile.
 #[inline]
-fn uses(entry: &Entry, value: u64, access: Access) -> Option<Frame> {
+fn uses(entry: &Entry, value: u64, access: Access, is_huge: bool) -> Option<Frame> {
     let format = Npt::FORMAT;
     let dirty = match access {
         Access::Write => format.dirty,
         _ => 0,
     };
     let mut value = value;
-    while format.permits(value, access) {
+    while format.permits(value, access) && (!is_huge || format.is_huge(value)) {
         let used = value | format.accessed | dirty;
         if used == value || entry.replace(value, used).is_ok() {
             return Some(format.frame(value));
@@ -160,7 +161,9 @@ impl<'a> SoftVcpu<'a> {
         let walked = unsafe { walk::<Npt, Soft>(machine, self.guest.root(), page) };
         let is_inside = address < LIMIT;
         let frame = match walked {
-            Walk::Leaf { entry, value, .. } if is_inside => uses(entry, value, access),
+            Walk::Leaf { entry, value, .. } if is_inside => uses(entry, value, access, false),
+            Walk::Huge { entry, value, .. } if is_inside => uses(entry, value, access, true)
+                .map(|first| Frame(first.0 + page.0 % ENTRIES as u64)),
             _ => None,
         };
         let result = frame.map(|frame| {

@@ -223,6 +223,14 @@ pub enum Mutant {
     PushedBeforeClaim,
     /// The host does not look at the entries of a slot that leaves.
     LeavingNotFollowed,
+    /// A guest's huge page is split by a store, whatever its entry holds meanwhile.
+    GuestSplitByStore,
+    /// What looks at a guest's huge page does not look again at the table that has taken its place.
+    GuestSplitNotSeen,
+    /// The fast path makes a guest's huge page writable.
+    HugeMadeWritable,
+    /// A huge page takes the place of a guest's table without a flush.
+    ReplacedTableNotFlushed,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -18,6 +18,8 @@ use faultless_paging::{Page, Pages};
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::slots::slot::SlotBody;
+use crate::tables::Spot;
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Whether the guest has used a page of the host since it was last aged. With `clears`, it is aged. The caller is in a
@@ -30,16 +32,32 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             if part.is_empty() {
                 continue;
             }
-            self.for_each(slot, part, &mut |entry, _| {
-                if !clears {
-                    is_used |= self.is_used(entry.load());
+            self.for_each(slot, part, &mut |spot| {
+                let value = spot.entry.load();
+                let is_one = spot.has_page::<M::SecondLevel>(value) && self.is_used(value);
+                if !clears || (spot.is_huge() && is_one && !self.ages_whole(slot, spot)) {
+                    is_used |= is_one;
                     return;
                 }
                 let unused = |value| self.is_used(value).then(|| self.unused(value));
-                is_used |= self.change(entry, unused).is_some();
+                is_used |= self.change(spot, unused).is_some();
             });
         }
         is_used
+    }
+
+    /// Whether a huge page of the guest is aged by the bit of its entry, because the host has one bit for it, too. If the host has
+    /// split its own, the guest's is split, and its pages are aged one by one.
+    #[cold]
+    fn ages_whole(&self, slot: &SlotBody, spot: &Spot<'_>) -> bool {
+        let at = Page(slot.host_of(spot.pages.start));
+        let host = self.space().host_pages();
+        if host.told().get_huge(at).is_some() {
+            return true;
+        }
+        // Without memory for a table, it counts as used.
+        let _ = self.split(slot, spot, |value| value);
+        false
     }
 
     fn is_used(&self, value: u64) -> bool {

@@ -76,6 +76,16 @@ pub trait SecondLevel: EntryFormat {
         value & format.claim == 0 && value & (format.present | format.hidden) != 0
     }
 
+    /// Whether an entry above the lowest level shows a huge page, perhaps one of which access is tracked. No table does.
+    #[inline]
+    fn has_huge(value: u64) -> bool {
+        let rights = match Self::is_tracked(value) {
+            true => Self::restored(value),
+            false => value,
+        };
+        Self::has_page(value) && Self::FORMAT.is_huge(rights)
+    }
+
     /// Whether the rights of an entry were taken away to see the next access.
     #[inline]
     fn is_tracked(value: u64) -> bool {
@@ -251,7 +261,17 @@ mod tests {
         );
         let table = format.table(FRAME);
         assert_eq!(format.decode(table, 1), Pte::Table(FRAME));
-        assert!(!F::has_page(0));
+        assert!(!F::has_page(0) && !F::has_huge(0) && !F::has_huge(table));
+        let first = Frame(FRAME.0 & !0x1ff);
+        let huge = format.huge(F::page(first, [true; 3]));
+        assert_eq!(format.decode(huge, 1), Pte::Huge(first));
+        for value in [huge, F::tracked(huge), F::lowered(F::tracked(huge))] {
+            assert!(F::has_huge(value) && !format.is_table(value));
+            let part = format.part(value, 7);
+            assert!(F::has_page(part) && !F::has_huge(part));
+            assert_eq!(format.frame(part), Frame(first.0 + 7));
+        }
+        assert!(F::is_written(F::tracked(huge)));
     }
 
     #[test]

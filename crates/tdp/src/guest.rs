@@ -60,6 +60,8 @@ pub struct Options {
     /// Faults that only restore access are repaired without a look at the slots and the host (KVM: the fast page fault). Off,
     /// they are mapped like others, which is for comparisons.
     pub fast_page_fault: bool,
+    /// When stores begin to be logged, huge entries are split, rather than when they are written (KVM: the same).
+    pub eager_page_split: bool,
     /// Whether a page was used is seen by hardware's accessed bit. Off, the rights are taken away, and the next access faults
     /// (KVM: `eptad=0`).
     pub accessed_bits: bool,
@@ -73,6 +75,7 @@ impl Default for Options {
         Self {
             tdp_mmu: true,
             fast_page_fault: true,
+            eager_page_split: true,
             accessed_bits: true,
             dirty_bits: false,
         }

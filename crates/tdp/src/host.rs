@@ -7,6 +7,8 @@
 //! The host's entries were changed by read-modify-writes. A fault of the guest that has seen one of them as it was before
 //! has claimed its own entry before this look, which waits for the claim ([`faultless_mm::HostPages`]).
 //!
+//! * The entry of a huge page is compared as a whole with that of the host's huge page. If the host has none there any more, it
+//!   is zapped.
 //! * A slot that leaves is looked at until its pages are zapped.
 //! * An entry that counts as written is claimed, its bit in the log is set, and then it is changed. So no log that is read
 //!   meanwhile misses both. A mark may be one of a log that began after the look at the slots; they are looked at again under
@@ -18,18 +20,17 @@
 
 use core::ptr;
 
-use faultless_mm::{HostPages, ToldPages};
-use faultless_paging::{Entry, Page, Pages};
+use faultless_mm::{HostPage, HostPages, ToldPages};
+use faultless_paging::{Page, Pages};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::flush::Lowering;
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::log::bitmap;
 use crate::slots::Slots;
 use crate::slots::slot::SlotBody;
-use crate::tables::InterruptsOff;
+use crate::tables::{InterruptsOff, Spot};
 
 /// Whose an entry is.
 enum Owner {
@@ -66,19 +67,24 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             if part.is_empty() {
                 continue;
             }
-            self.for_each(slot, part, &mut |entry, page| {
-                let left = |value| Self::left_by(host, Page(slot.host_of(page)), value);
+            self.for_each(slot, part, &mut |spot| {
+                let page = spot.pages.start;
+                let at = Page(slot.host_of(page));
+                let left = |value| match spot.is_huge() {
+                    false => Self::left_by(host.get(at), value),
+                    true => Self::left_by(host.get_huge(at), value),
+                };
                 let owner = || self.owner(slots, (slot, leaves), page);
-                are_same = are_same && self.follow_one(slot, (entry, page), left, owner, lowering);
+                are_same = are_same && self.follow_one(slot, spot, left, owner, lowering);
             });
         }
         are_same
     }
 
-    /// Returns what is left of an entry, of which the host's page is given; `None` if all of it is right.
+    /// Returns what is left of an entry, given what the host shows in its place; `None` if all of it is right.
     #[inline]
-    fn left_by(host: &mut ToldPages<'_, M>, page: Page, value: u64) -> Option<u64> {
-        match host.get(page) {
+    fn left_by(host: Option<HostPage>, value: u64) -> Option<u64> {
+        match host {
             Some(shown) if shown.is_used && shown.frame == Self::FORMAT.frame(value) => {
                 let is_right = shown.takes_stores || !M::SecondLevel::may_write(value);
                 (!is_right).then(|| M::SecondLevel::lowered(value))
@@ -107,7 +113,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     fn follow_one(
         &self,
         slot: &SlotBody,
-        (entry, page): (&Entry, u64),
+        spot: &Spot<'_>,
         mut left: impl FnMut(u64) -> Option<u64>,
         owner: impl Fn() -> Owner,
         lowering: &mut Lowering<'_, M, S>,
@@ -115,12 +121,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let machine = self.machine();
         let mut backoff = Backoff::new();
         loop {
-            let value = entry.load();
+            let value = spot.entry.load();
             if Self::FORMAT.is_claimed(value) {
                 backoff.turn(machine);
                 continue;
             }
-            if !M::SecondLevel::has_page(value) {
+            if !spot.has_page::<M::SecondLevel>(value) {
                 return true;
             }
             let Some(new) = left(value) else {
@@ -129,14 +135,14 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             lowering.will_change();
             if !M::SecondLevel::is_written(value) || mutant(Mutant::MarkMovedWithoutClaim) {
                 if slot.logs() && M::SecondLevel::is_written(value) {
-                    bitmap::set(machine, slot, page - slot.pages.start);
+                    self.mark(slot, spot);
                 }
-                if entry.replace(value, new).is_err() {
+                if spot.entry.replace(value, new).is_err() {
                     continue;
                 }
             } else {
                 let _off = InterruptsOff::new(machine);
-                let Ok(claim) = entry.claim::<M::SecondLevel>(value, machine.cpu()) else {
+                let Ok(claim) = spot.entry.claim::<M::SecondLevel>(value, machine.cpu()) else {
                     continue;
                 };
                 // The mark was made after its log began, and the claim has seen the mark.
@@ -147,12 +153,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     Owner::Unknown => return false,
                 }
                 if slot.logs() && !mutant(Mutant::ZappedNotLogged) {
-                    bitmap::set(machine, slot, page - slot.pages.start);
+                    self.mark(slot, spot);
                 }
                 claim.publish(new);
             }
             if new == 0 {
-                self.unmapped(slot, page);
+                self.unmapped(slot, spot);
             }
             return true;
         }

@@ -36,6 +36,7 @@ mod flush;
 mod format;
 mod guest;
 mod host;
+mod huge;
 mod log;
 mod mmu;
 mod slots;

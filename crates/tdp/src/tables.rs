@@ -1,19 +1,22 @@
 //! Second-level tables: an entry with the tables that lead to it, and its changes.
 //!
 //! The protocol is that of the first level ([`faultless_paging::entry`]), under both MMUs ([`crate::mmu`]). A table is installed
-//! like a page, and is freed only with its slot or its guest.
+//! like a page. An entry one level up may show a huge page instead ([`crate::huge`]).
 //!
 //! *Writes*: the entries.
 //!
 //! *Models*: loom `host.rs`, `log.rs`, `slots.rs`.
 
 use faultless_mm::NoMemory;
-use faultless_paging::{Entry, Frame, LEVELS, Link, Page, Table, Value, Walk, walk};
+use faultless_paging::{
+    Entry, Frame, LEVELS, Link, Page, Pages, Table, Value, Walk, walk, walk_to,
+};
 use faultless_sync::Backoff;
 use faultless_sync::reclaim::Section;
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::huge::HUGE_LEVEL;
 use crate::log::ring::RingFull;
 
 /// An entry of a page, with what its claim is validated against.
@@ -21,6 +24,30 @@ pub(crate) struct Place<'s> {
     pub(crate) entry: &'s Entry,
     pub(crate) value: Value,
     pub(crate) link: Link<'s>,
+    /// It is the entry of a huge page around the page.
+    pub(crate) is_huge: bool,
+}
+
+/// An entry with the pages that it shows: one, or those of a huge page.
+pub(crate) struct Spot<'e> {
+    pub(crate) entry: &'e Entry,
+    pub(crate) pages: Pages,
+}
+
+impl Spot<'_> {
+    #[inline]
+    pub(crate) fn is_huge(&self) -> bool {
+        self.pages.len() > 1
+    }
+
+    /// Whether a value of the entry shows a page. Where a huge page was, there may be a table meanwhile.
+    #[inline]
+    pub(crate) fn has_page<F: SecondLevel>(&self, value: Value) -> bool {
+        match self.is_huge() {
+            true => F::has_huge(value),
+            false => F::has_page(value),
+        }
+    }
 }
 
 /// Why a fault tries again.
@@ -66,14 +93,37 @@ impl<M: GuestMachine> Drop for InterruptsOff<'_, M> {
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
-    /// Walks to the entry of a page.
+    /// Walks to the entry of a page, or to that of a huge page around it.
     #[inline]
-    pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
+    pub(crate) fn descend<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Walk<'s> {
         // SAFETY: the root lives as long as `self`, and the section keeps tables from being reused.
-        unsafe { walk::<M::SecondLevel, M>(self.machine(), self.root, page) }
+        match unsafe { walk::<M::SecondLevel, M>(self.machine(), self.root, page) } {
+            Walk::Busy => self.descend_to_tracked(page, section),
+            walked => walked,
+        }
     }
 
-    /// Returns the entry of a page, with tables made as needed.
+    /// A huge page of which access is tracked looks busy to a walk of the host's kind.
+    #[cold]
+    fn descend_to_tracked<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Walk<'s> {
+        match self.descend_to_huge(page, section) {
+            Walk::Leaf { entry, value, link } if M::SecondLevel::has_huge(value) => Walk::Huge {
+                level: HUGE_LEVEL,
+                entry,
+                value,
+                link,
+            },
+            _ => Walk::Busy,
+        }
+    }
+
+    /// Walks to the entry that a huge page around a page has.
+    pub(crate) fn descend_to_huge<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
+        // SAFETY: as above.
+        unsafe { walk_to::<M::SecondLevel, M>(self.machine(), self.root, page, HUGE_LEVEL) }
+    }
+
+    /// Returns the entry of a page, with tables made as needed, or that of a huge page around it.
     #[inline]
     pub(crate) fn place<'s>(
         &'s self,
@@ -82,16 +132,33 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     ) -> Result<Place<'s>, Again> {
         loop {
             match self.descend(page, section) {
-                Walk::Leaf { entry, value, link } => return Ok(Place { entry, value, link }),
+                Walk::Leaf { entry, value, link } => {
+                    return Ok(Place {
+                        entry,
+                        value,
+                        link,
+                        is_huge: false,
+                    });
+                }
                 Walk::Missing { entry, link, .. } => self.install(entry, link)?,
-                Walk::Busy | Walk::Huge { .. } => return Err(Again::Busy),
+                Walk::Huge {
+                    entry, value, link, ..
+                } => {
+                    return Ok(Place {
+                        entry,
+                        value,
+                        link,
+                        is_huge: true,
+                    });
+                }
+                Walk::Busy => return Err(Again::Busy),
             }
         }
     }
 
     /// Installs an empty table.
     #[cold]
-    fn install(&self, entry: &Entry, link: Link<'_>) -> Result<(), Again> {
+    pub(crate) fn install(&self, entry: &Entry, link: Link<'_>) -> Result<(), Again> {
         let frame = self.memory.allocate_table()?;
         let machine = self.machine();
         let _off = InterruptsOff::new(machine);
@@ -125,21 +192,21 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     #[inline]
     pub(crate) fn change(
         &self,
-        entry: &Entry,
+        spot: &Spot<'_>,
         mut change: impl FnMut(Value) -> Option<Value>,
     ) -> Option<Value> {
         let mut backoff = Backoff::new();
         loop {
-            let value = entry.load();
+            let value = spot.entry.load();
             if Self::FORMAT.is_claimed(value) {
                 backoff.turn(self.machine());
                 continue;
             }
-            if !M::SecondLevel::has_page(value) {
+            if !spot.has_page::<M::SecondLevel>(value) {
                 return None;
             }
             let new = change(value)?;
-            if entry.replace(value, new).is_ok() {
+            if spot.entry.replace(value, new).is_ok() {
                 return Some(value);
             }
         }

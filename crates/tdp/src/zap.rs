@@ -10,9 +10,9 @@
 use faultless_paging::{ENTRIES, Gather, LEVELS, Pages, free};
 use faultless_sync::{cond_resched, fence_after_rmw};
 
+use crate::fault::LIMIT;
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::log::bitmap;
 use crate::slots::slot::SlotBody;
 use crate::tables::InterruptsOff;
 
@@ -29,16 +29,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let part = Pages::new(at, pages.end.min((at | (BATCH - 1)) + 1));
             let lock = self.mmu_lock();
             let section = self.memory.enter();
-            self.for_each(slot, part, &mut |entry, page| {
-                self.change(entry, |value| {
+            self.for_each(slot, part, &mut |spot| {
+                self.change(spot, |value| {
                     lowering.will_change();
                     // Nothing reads or clears the log while slots change.
                     if keeps_log && M::SecondLevel::is_written(value) {
-                        bitmap::set(self.machine(), slot, page - pages.start);
+                        self.mark(slot, spot);
                     }
                     Some(0)
                 });
-                self.unmapped(slot, page);
+                self.unmapped(slot, spot);
             });
             drop(section);
             drop(lock);
@@ -49,8 +49,25 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         self.free_tables(pages);
     }
 
+    /// Returns how many pages the tables show by entries of their own, and how many huge pages. They may be changing meanwhile.
+    pub fn count_pages(&self) -> [u64; 2] {
+        let (mut counts, mut at) = ([0; 2], 0);
+        while at < LIMIT {
+            let part = Pages::new(at, LIMIT.min((at | (BATCH - 1)) + 1));
+            let section = self.memory.enter();
+            self.for_each_in_tables(part, &mut |spot| {
+                let has_page = spot.has_page::<M::SecondLevel>(spot.entry.load());
+                counts[usize::from(spot.is_huge())] += u64::from(has_page);
+            });
+            drop(section);
+            at = self.next_table(part.end, LIMIT);
+            cond_resched(self.machine());
+        }
+        counts
+    }
+
     /// Returns `page`, or the first page behind it that may have a table; `limit` if there is none before it.
-    fn next_table(&self, page: u64, limit: u64) -> u64 {
+    pub(crate) fn next_table(&self, page: u64, limit: u64) -> u64 {
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         unsafe {

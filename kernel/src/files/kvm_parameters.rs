@@ -26,7 +26,10 @@ pub fn build() -> Result<(), Errno> {
     let module = folder(&folder(&tree::root(), b"sys")?, b"module")?;
     let general = folder(&folder(&module, b"kvm")?, b"parameters")?;
     for (name, is_on) in [
-        ("eager_page_split", false),
+        (
+            "eager_page_split",
+            parameters::EAGER_PAGE_SPLIT.load(Ordering::Relaxed),
+        ),
         ("enable_pmu", false),
         ("ignore_msrs", false),
         ("nx_huge_pages", false),

@@ -159,6 +159,11 @@ impl GuestMemory {
         Ok(0)
     }
 
+    /// How many pages of 4 KiB and of 2 MiB the nested tables show.
+    pub fn count_pages(&self) -> [u64; 2] {
+        self.guest.count_pages()
+    }
+
     /// Where the program has a guest-physical address.
     pub fn host_address(&self, address: u64) -> Option<u64> {
         self.guest.host_address(address)

@@ -8,7 +8,8 @@ use faultless_tdp::Options;
 pub static TDP_MMU: AtomicBool = AtomicBool::new(true);
 /// Faults that only restore access take the fast path.
 pub static FAST_PAGE_FAULT: AtomicBool = AtomicBool::new(true);
-
+/// Huge entries are split when logging begins, rather than when they are written.
+pub static EAGER_PAGE_SPLIT: AtomicBool = AtomicBool::new(true);
 /// Accessed bits of nested entries are used, rather than faults.
 pub static ACCESSED_BITS: AtomicBool = AtomicBool::new(true);
 /// The same for dirty bits.
@@ -31,6 +32,7 @@ pub fn set(text: &[u8]) -> Result<(), &'static str> {
         let parameter = match name {
             b"tdp_mmu" => &TDP_MMU,
             b"fast_page_fault" => &FAST_PAGE_FAULT,
+            b"eager_page_split" => &EAGER_PAGE_SPLIT,
             b"accessed_bits" => &ACCESSED_BITS,
             b"dirty_bits" => &DIRTY_BITS,
             _ => return Err("a parameter in `kvm=` is unknown"),
@@ -45,6 +47,7 @@ pub fn options() -> Options {
     Options {
         tdp_mmu: TDP_MMU.load(Ordering::Relaxed),
         fast_page_fault: FAST_PAGE_FAULT.load(Ordering::Relaxed),
+        eager_page_split: EAGER_PAGE_SPLIT.load(Ordering::Relaxed),
         accessed_bits: ACCESSED_BITS.load(Ordering::Relaxed),
         dirty_bits: DIRTY_BITS.load(Ordering::Relaxed),
     }

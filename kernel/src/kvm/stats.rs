@@ -50,6 +50,14 @@ stats! {
     Hypercalls "hypercalls"
 }
 
+/// What a VM shows.
+const VM_NAMES: &[&str] = &["remote_tlb_flush", "pages_4k", "pages_2m", "pages_1g"];
+
+/// Whether a value may fall again (`KVM_STATS_TYPE_INSTANT`); the others are sums.
+fn is_instant(name: &str) -> bool {
+    name.starts_with("pages_")
+}
+
 /// A vCPU's counts.
 pub struct Stats([AtomicU64; NAMES.len()]);
 
@@ -94,8 +102,9 @@ impl Of {
             Self::Vm(vm) => {
                 let _ = write!(id, "kvm-{}", vm.number);
                 let mut values = [0; NAMES.len()];
-                values[0] = vm.flusher.flushes();
-                (&["remote_tlb_flush"], values)
+                let [small, huge] = vm.memory.count_pages();
+                values[..VM_NAMES.len()].copy_from_slice(&[vm.flusher.flushes(), small, huge, 0]);
+                (VM_NAMES, values)
             }
             Self::Vcpu(open) => {
                 let _ = write!(id, "kvm-{}/vcpu-{}", open.vm.number, open.vcpu.id);
@@ -117,8 +126,8 @@ impl Of {
             .for_each(|&field| content.extend_from_slice(&word(field)));
         content.extend_from_slice(&id.bytes);
         for (number, text) in names.iter().enumerate() {
-            // A sum, without a unit, of one value.
-            content.extend_from_slice(&word(0));
+            // Without a unit, of one value.
+            content.extend_from_slice(&word(usize::from(is_instant(text))));
             content.extend_from_slice(&word(1 << 16));
             content.extend_from_slice(&word(8 * number));
             content.extend_from_slice(&word(0));

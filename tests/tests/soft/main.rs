@@ -92,6 +92,7 @@ mod verify {
 mod guests {
     mod events;
     mod faults;
+    mod huge;
     mod reclaim;
     mod rings;
     mod stress;

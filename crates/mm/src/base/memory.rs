@@ -335,8 +335,11 @@ impl<M: Machine> Memory<M> {
         self.machine.frames().allocate_huge(self.machine.cpu())
     }
 
-    /// Allocates a table for a later split of a huge page, which fills all of it.
-    pub(crate) fn allocate_deposit(&self) -> Result<Frame, NoMemory> {
+    /// Allocates a table for the split of a huge page, which fills all of it. It comes from no reserve.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn allocate_deposit(&self) -> Result<Frame, NoMemory> {
         let frame = self.allocate_frame_to_fill()?;
         // SAFETY: only the caller uses it.
         unsafe { Table::prepare(&self.machine, frame) };

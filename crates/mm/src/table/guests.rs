@@ -15,8 +15,9 @@
 //! * [`GuestHook`] is a link in the space's list, which is read without a lock, in a section. The guest keeps it in
 //!   memory that is retired after it has left the list.
 //! * A space without guests pays one load for each flush.
-//! * A guest maps the pages of a huge page one by one, from the one entry: it splits nothing. A split changes nothing that a
-//!   guest shows, so guests are not told. A guest that has found the huge page's entry finds no page there afterwards.
+//! * A guest maps a huge page as a whole ([`HostEntry::whole`]), or its pages one by one, from the one entry: it splits nothing. A
+//!   split changes nothing that a guest shows, so guests are not told. A guest that has found the huge page's entry finds no page
+//!   there afterwards.
 //!
 //! *Writes*: the list, when a guest comes or goes; accessed and dirty bits of the host's entries.
 //!
@@ -33,6 +34,7 @@ use faultless_sync::{Mutant, SpinLock, fence_after_rmw, mutant};
 
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::huge::huge_span;
 
 /// What a guest does for its host, given the guest. Called in a read section, perhaps with interrupts off and with entries
 /// claimed. It may wait for claims of the guest's own entries, and for nothing else.
@@ -196,9 +198,9 @@ impl<M: Machine> HostPages<'_, M> {
     /// Returns the entry of a page; `None` if there is no table for it, or another operation is at work there.
     #[inline]
     pub fn find<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Option<HostEntry<'s, M>> {
-        let (entry, link, is_huge) = match self.tables.look(page, section) {
-            Walk::Leaf { entry, link, .. } => (entry, link, false),
-            Walk::Huge { entry, link, .. } => (entry, link, true),
+        let (entry, link, meant) = match self.tables.look(page, section) {
+            Walk::Leaf { entry, link, .. } => (entry, link, Meant::Small),
+            Walk::Huge { entry, link, .. } => (entry, link, Meant::Part),
             Walk::Missing { .. } | Walk::Busy => return None,
         };
         Some(HostEntry {
@@ -206,7 +208,7 @@ impl<M: Machine> HostPages<'_, M> {
             entry,
             link,
             page,
-            is_huge,
+            meant,
         })
     }
 
@@ -243,6 +245,21 @@ impl<'a, M: Machine> ToldPages<'a, M> {
         }
     }
 
+    /// Returns what the entry of the huge page that begins with this page shows; `None` also if there is no huge page, or no longer.
+    pub fn get_huge(&mut self, first: Page) -> Option<HostPage> {
+        if self
+            .last
+            .is_some_and(|(last, ..)| last == first.0 / ENTRIES as u64)
+        {
+            return None;
+        }
+        // SAFETY: the caller of the hook is in a section.
+        match unsafe { self.tables.look_unchecked(first) } {
+            Walk::Huge { value, .. } => shown(self.tables, value, false),
+            Walk::Leaf { .. } | Walk::Missing { .. } | Walk::Busy => None,
+        }
+    }
+
     #[inline]
     fn walk(&mut self, page: Page) -> Option<HostPage> {
         // SAFETY: the caller of the hook is in a section.
@@ -262,14 +279,24 @@ impl<'a, M: Machine> ToldPages<'a, M> {
     }
 }
 
+/// What is meant by the entry of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meant {
+    /// The page's own entry.
+    Small,
+    /// The page, as a part of the huge page whose entry it is.
+    Part,
+    /// The huge page, which begins with the page.
+    Huge,
+}
+
 /// The entry of a host's page, found in a section.
 pub struct HostEntry<'s, M: Machine> {
     tables: &'s Tables<M>,
     entry: &'s Entry,
     link: Link<'s>,
     page: Page,
-    /// Whether it was the entry of a huge page around the page.
-    is_huge: bool,
+    meant: Meant,
 }
 
 impl<'s, M: Machine> HostEntry<'s, M> {
@@ -282,9 +309,9 @@ impl<'s, M: Machine> HostEntry<'s, M> {
     /// Returns what a value of the entry shows.
     #[inline]
     fn shown(&self, value: Value, is_frozen: bool) -> Option<HostPage> {
-        match self.is_huge {
-            false => shown(self.tables, value, is_frozen),
-            true => self.shown_in(value),
+        match self.meant {
+            Meant::Small => shown(self.tables, value, is_frozen),
+            Meant::Part | Meant::Huge => self.shown_in(value),
         }
     }
 
@@ -294,7 +321,28 @@ impl<'s, M: Machine> HostEntry<'s, M> {
         if !Tables::<M>::FORMAT.is_huge(value) {
             return None;
         }
-        shown(self.tables, self.tables.part_of(value, self.page.0), false)
+        let meant = match self.meant {
+            Meant::Huge => value,
+            Meant::Small | Meant::Part => self.tables.part_of(value, self.page.0),
+        };
+        shown(self.tables, meant, false)
+    }
+
+    /// Whether it was the entry of a huge page.
+    #[inline]
+    pub fn is_huge(&self) -> bool {
+        self.meant != Meant::Small
+    }
+
+    /// Returns the same entry as that of the huge page around the page, of which [`HostPage::frame`] is the first frame. `None` if it
+    /// was none.
+    #[inline]
+    pub fn whole(&self) -> Option<HostEntry<'s, M>> {
+        self.is_huge().then(|| HostEntry {
+            page: Page(huge_span(self.page.0).start),
+            meant: Meant::Huge,
+            ..*self
+        })
     }
 
     /// Whether the entry is still the page's: its table has not moved, and no fork has frozen it. After the full barrier of
@@ -342,12 +390,12 @@ impl<'s, M: Machine> HostEntry<'s, M> {
         if page.0 / entries != self.page.0 / entries {
             return None;
         }
-        let entry = match self.is_huge {
-            false => {
+        let entry = match self.meant {
+            Meant::Small => {
                 let table = self.link.table::<M::Format, M>(self.tables.machine())?;
                 table.entry(page.0, 0)
             }
-            true => self.entry,
+            Meant::Part | Meant::Huge => self.entry,
         };
         Some(HostEntry {
             entry,

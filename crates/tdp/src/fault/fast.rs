@@ -12,7 +12,8 @@
 //!
 //! *Models*: loom `log.rs`.
 
-use faultless_paging::{Access, Page, Value, Walk};
+use faultless_paging::{Access, Entry, Page, Value, Walk};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::{Event, FastPageFault};
 
 use crate::fault::{GuestFault, Repair};
@@ -94,11 +95,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         sink: &mut impl EntrySink,
     ) -> Option<Repair> {
         let section = self.memory.enter();
-        let Walk::Leaf {
-            entry, mut value, ..
-        } = self.descend(page, &section)
-        else {
-            return None;
+        let (entry, mut value) = match self.descend(page, &section) {
+            Walk::Leaf { entry, value, .. } => (entry, value),
+            Walk::Huge { entry, .. } => return self.repair_huge(entry, access, sink),
+            Walk::Missing { .. } | Walk::Busy => return None,
         };
         loop {
             sink.found(value);
@@ -113,6 +113,39 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     return Some(Repair::Fast);
                 }
                 Err(now) => value = now,
+            }
+        }
+    }
+
+    /// Repairs the entry of a huge page. Only what access tracking has taken away comes back like this: a store that the entry does
+    /// not allow may have to be logged, for one page of it.
+    #[cold]
+    pub(crate) fn repair_huge(
+        &self,
+        entry: &Entry,
+        access: Access,
+        sink: &mut impl EntrySink,
+    ) -> Option<Repair> {
+        loop {
+            let value = entry.load();
+            sink.found(value);
+            if !M::SecondLevel::has_huge(value) {
+                return None;
+            }
+            let rights = match M::SecondLevel::is_tracked(value) {
+                true => M::SecondLevel::restored(value),
+                false => value,
+            };
+            if !Self::FORMAT.permits(rights, access) && !mutant(Mutant::HugeMadeWritable) {
+                return None;
+            }
+            let new = Self::repaired(value, access)?;
+            if new == value {
+                return Some(Repair::Spurious);
+            }
+            if entry.replace(value, new).is_ok() {
+                sink.changed(new);
+                return Some(Repair::Fast);
             }
         }
     }

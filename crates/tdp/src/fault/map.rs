@@ -6,7 +6,9 @@
 //! 3. Find the guest's entry. Missing tables are installed.
 //! 4. Claim it, a full barrier, and validate: both tables are linked, the slots are the same, the host's entry shows the same.
 //! 5. Push a page that becomes dirty into the vCPU's ring, if it has one. Publish.
-//! 6. Map what the host has of the pages beside it, the entries of which are on the same cache line, in the same way
+//! 6. Or the host's entry is that of a huge page, and the guest may have one there: then the entry is one level up ([`crate::huge`]),
+//!    and the rest is the same.
+//! 7. Map what the host has of the pages beside it, the entries of which are on the same cache line, in the same way
 //!    ([`crate::fault::around`]).
 //!
 //! A page that the host has written is mapped for stores on a read, too, if its slot is not logged.
@@ -16,28 +18,36 @@
 //! *Models*: loom `host.rs`, `log.rs`, `slots.rs`.
 
 use faultless_mm::{HostEntry, HostPage};
-use faultless_paging::{Access, Entry, Link, Page, Value};
+use faultless_paging::{Access, Page, Pages};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Mutant, mutant};
 
 use crate::fault::{GuestFault, GuestOutcome, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::huge::span_of;
 use crate::log::ring::{DirtyRing, RingFull};
 use crate::slots::slot::SlotBody;
-use crate::tables::{Again, InterruptsOff, Place};
+use crate::tables::{Again, InterruptsOff, Place, Spot};
 
 /// What a page is mapped by, found in one section.
 pub(crate) struct Mapping<'s, M: GuestMachine> {
     pub(crate) slot: &'s SlotBody,
     /// The frame of the snapshot that has the slot.
     pub(crate) slots: u64,
-    pub(crate) page: Page,
+    /// The page, or those of a huge page.
+    pub(crate) pages: Pages,
     pub(crate) host: HostEntry<'s, M>,
-    /// The link of the guest's table.
-    pub(crate) link: Link<'s>,
     /// The vCPU's ring.
     pub(crate) ring: Option<&'s DirtyRing<'s>>,
+}
+
+impl<M: GuestMachine> Mapping<'_, M> {
+    /// Whether an entry shows a huge page around the page.
+    #[inline]
+    fn is_part_of(&self, place: &Place<'_>) -> bool {
+        place.is_huge && self.pages.len() == 1
+    }
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
@@ -57,16 +67,49 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let at = Page(slot.host_of(page.0));
         let pages = self.space().host_pages();
         let host = pages.find(at, &section).ok_or(Again::Host(at.0))?;
-        let shown = host.access(access).ok_or(Again::Host(at.0))?;
+        let try_by = |pages, host, place| {
+            let mapping = Mapping {
+                slot,
+                slots: slots.frame,
+                pages,
+                host,
+                ring: fault.ring,
+            };
+            self.map_at(mapping, place, (at, access))
+        };
+        if let Some((host, pages)) = Self::huge_of(slot, page, &host) {
+            let place = self.place_huge(page, &section)?;
+            return try_by(pages, host, place);
+        }
+        let place = self.place(page, &section)?;
+        try_by(Pages::new(page.0, page.0 + 1), host, place)
+    }
 
-        let Place { entry, value, link } = self.place(page, &section)?;
+    /// Maps a page, or a huge page, by an entry that was found, for an access to a page of the host.
+    #[inline]
+    fn map_at(
+        &self,
+        mapping: Mapping<'_, M>,
+        place: Place<'_>,
+        (at, access): (Page, Access),
+    ) -> Result<GuestOutcome, Again> {
+        let value = place.value;
+        let shown = mapping.host.access(access).ok_or(Again::Host(at.0))?;
         let format = Self::FORMAT;
         if value != 0 {
+            if place.is_huge && format.is_table(value) {
+                let (slots, pages) = ((mapping.slot, mapping.slots), mapping.pages);
+                self.replace_table(slots, pages, (&mapping.host, shown), &place)?;
+                return Ok(GuestOutcome::Resolved(Repair::Mapped));
+            }
             if format.permits(value, access) {
                 return Ok(GuestOutcome::Resolved(Repair::Spurious));
             }
             if format.is_claimed(value) {
                 return Err(Again::Busy);
+            }
+            if mapping.is_part_of(&place) {
+                return self.map_by_parts(&mapping, &place, access);
             }
             if format.frame(value) != shown.frame {
                 // The host has replaced the page, and is about to report it.
@@ -74,27 +117,47 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             }
         }
         if M::SecondLevel::is_tracked(value) {
-            // A vCPU may still use the rights that it remembers, so it is not replaced by one with fewer.
-            let restored = M::SecondLevel::restored(value);
-            return match entry.replace(value, restored) {
-                Ok(()) if format.permits(restored, access) => {
-                    Ok(GuestOutcome::Resolved(Repair::Mapped))
-                }
-                _ => Err(Again::Busy),
-            };
+            return self.restore(&place, access);
         }
-        let mapping = Mapping {
-            slot,
-            slots: slots.frame,
-            page,
-            host,
-            link,
-            ring: fault.ring,
-        };
         let writes = access == Access::Write;
-        self.publish(&mapping, (entry, value), shown, writes)?;
-        self.map_around(&mapping);
+        self.publish(&mapping, &place, shown, writes)?;
+        if !place.is_huge {
+            self.map_around(&mapping, &place.link);
+        }
         Ok(GuestOutcome::Resolved(Repair::Mapped))
+    }
+
+    /// Restores the rights of an entry of which access is tracked. A vCPU may still use them, so it is not replaced by one with
+    /// fewer.
+    #[cold]
+    fn restore(&self, place: &Place<'_>, access: Access) -> Result<GuestOutcome, Again> {
+        let restored = M::SecondLevel::restored(place.value);
+        match place.entry.replace(place.value, restored) {
+            Ok(()) if Self::FORMAT.permits(restored, access) => {
+                Ok(GuestOutcome::Resolved(Repair::Mapped))
+            }
+            _ => Err(Again::Busy),
+        }
+    }
+
+    /// Resolves a fault on a small page around which the guest's entry shows a huge page, by that entry if it is enough. If not,
+    /// it is split, and the fault tries again.
+    #[cold]
+    fn map_by_parts(
+        &self,
+        mapping: &Mapping<'_, M>,
+        place: &Place<'_>,
+        access: Access,
+    ) -> Result<GuestOutcome, Again> {
+        if M::SecondLevel::is_tracked(place.value) {
+            return self.restore(place, access);
+        }
+        let spot = Spot {
+            entry: place.entry,
+            pages: span_of(mapping.pages.start),
+        };
+        self.split(mapping.slot, &spot, |value| value)?;
+        Err(Again::Busy)
     }
 
     /// Claims the entry of a page, validates, and publishes what the host shows. `writes`: the guest is about to store to it.
@@ -102,41 +165,56 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub(crate) fn publish(
         &self,
         mapping: &Mapping<'_, M>,
-        (entry, value): (&Entry, Value),
+        place: &Place<'_>,
         shown: HostPage,
         writes: bool,
     ) -> Result<(), Again> {
         let Mapping { slot, .. } = mapping;
-        let may_write = shown.takes_stores && !slot.is_read_only();
-        let is_dirty = may_write && (writes || !slot.logs());
-        let write = is_dirty || (may_write && self.has_dirty_bits());
+        let rights @ [_, is_dirty, _] = self.rights(slot, shown, writes);
         let machine = self.machine();
         let _off = InterruptsOff::new(machine);
-        let claim = entry
-            .claim::<M::SecondLevel>(value, machine.cpu())
+        let claim = place
+            .entry
+            .claim::<M::SecondLevel>(place.value, machine.cpu())
             .map_err(|_| Again::Busy)?;
-        let has_slots = self.has_slots(mapping.slots, mapping.page);
+        let has_slots = self.has_slots(mapping.slots, mapping.pages);
         let is_shown = mapping.host.is_in_place() && mapping.host.get() == Some(shown);
-        let is_valid = mapping.link.is_valid()
+        let is_valid = place.link.is_valid()
             && (has_slots || mutant(Mutant::SlotsNotValidated))
             && (is_shown || mutant(Mutant::HostNotValidated));
         if !is_valid {
             return Err(Again::Busy);
         }
         if is_dirty && slot.logs() {
-            self.push(slot, mapping.page, mapping.ring)?;
+            self.push(slot, Page(mapping.pages.start), mapping.ring)?;
         }
-        self.mapped(slot, mapping.page.0, entry);
-        let rights = [write, is_dirty, may_write];
-        claim.publish(M::SecondLevel::page(shown.frame, rights));
+        let spot = Spot {
+            entry: place.entry,
+            pages: mapping.pages,
+        };
+        self.mapped(slot, &spot);
+        let page = M::SecondLevel::page(shown.frame, rights);
+        claim.publish(match place.is_huge {
+            true => Self::FORMAT.huge(page),
+            false => page,
+        });
         Ok(())
     }
 
-    /// Whether the slot of a page is still the one that a snapshot shows. To be asked after a claim of the page's entry.
+    /// What the entry of a page is to allow and say, as for [`SecondLevel::page`].
     #[inline]
-    pub(crate) fn has_slots(&self, slots: u64, page: Page) -> bool {
+    pub(crate) fn rights(&self, slot: &SlotBody, shown: HostPage, writes: bool) -> [bool; 3] {
+        let may_write = shown.takes_stores && !slot.is_read_only();
+        let is_dirty = may_write && (writes || !slot.logs());
+        let write = is_dirty || (may_write && self.has_dirty_bits());
+        [write, is_dirty, may_write]
+    }
+
+    /// Whether the slot of pages is still the one that a snapshot shows. To be asked after a claim of their entry.
+    #[inline]
+    pub(crate) fn has_slots(&self, slots: u64, pages: Pages) -> bool {
         // A slot may move by a part of itself. Then what its pages showed before is zapped first.
-        let leaves = |old: &SlotBody| old.pages.contains(page);
+        let leaves = |old: &SlotBody| !old.pages.and(pages).is_empty();
         self.slots.load(Ordering::Relaxed) == slots && !self.leaving().is_some_and(leaves)
     }
 

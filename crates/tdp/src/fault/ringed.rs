@@ -9,7 +9,7 @@
 //!
 //! *Models*: loom `ring.rs`.
 
-use faultless_paging::{Entry, Page, Value, Walk};
+use faultless_paging::{Entry, Page, Pages, Value, Walk};
 use faultless_sync::{Mutant, mutant};
 
 use crate::fault::fast::EntrySink;
@@ -28,11 +28,10 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     ) -> Option<Repair> {
         let page = Page::containing(fault.address);
         let section = self.memory.enter();
-        let Walk::Leaf {
-            entry, mut value, ..
-        } = self.descend(page, &section)
-        else {
-            return None;
+        let (entry, mut value) = match self.descend(page, &section) {
+            Walk::Leaf { entry, value, .. } => (entry, value),
+            Walk::Huge { entry, .. } => return self.repair_huge(entry, fault.access, sink),
+            Walk::Missing { .. } | Walk::Busy => return None,
         };
         loop {
             sink.found(value);
@@ -77,7 +76,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             Ok(claim) => claim,
             Err(now) => return Some(Err(now)),
         };
-        if !self.has_slots(slots.frame, page) && !mutant(Mutant::SlotsNotValidated) {
+        let pages = Pages::new(page.0, page.0 + 1);
+        if !self.has_slots(slots.frame, pages) && !mutant(Mutant::SlotsNotValidated) {
             return None;
         }
         if slot.logs() && !mutant(Mutant::PushedBeforeClaim) {

@@ -127,10 +127,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let _section = self.memory.enter();
         let pages = Self::pages_of_word(slot, first);
         let mut bits = 0;
-        self.for_each(slot, pages, &mut |entry, page| {
+        self.for_each(slot, pages, &mut |spot| {
             // A claim may be moving a mark to the bits.
-            let value = self.settled(entry);
-            bits |= u64::from(M::SecondLevel::is_written(value)) << (page - pages.start);
+            let value = self.settled(spot.entry);
+            if spot.has_page::<M::SecondLevel>(value) && M::SecondLevel::is_written(value) {
+                let part = pages.and(spot.pages);
+                bits |= mask(part.len()) << (part.start - pages.start);
+            }
         });
         // The bits last: of an entry that is zapped meanwhile, the bit was set before.
         bits | bitmap::word(self.machine(), slot, first).map_or(0, |word| word.load())
@@ -155,12 +158,16 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let end = pages.start + u64::from(u64::BITS - wanted.leading_zeros());
         let part = Pages::new(pages.start + u64::from(wanted.trailing_zeros()), end);
         let mut bits = 0;
-        self.for_each(slot, part, &mut |entry, page| {
-            let bit = 1 << (page - pages.start);
+        self.for_each(slot, part, &mut |spot| {
+            if spot.is_huge() {
+                *has_cleared |= self.open_huge(slot, spot);
+                return;
+            }
+            let bit = 1 << (spot.pages.start - pages.start);
             if wanted & bit == 0 {
                 return;
             }
-            if self.change(entry, |value| self.cleaned(value)).is_some() {
+            if self.change(spot, |value| self.cleaned(value)).is_some() {
                 bits |= bit;
                 *has_cleared = true;
             }
@@ -171,7 +178,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Returns the entry of a page that was written, so that it no longer says so.
     #[inline]
-    fn cleaned(&self, value: u64) -> Option<u64> {
+    pub(crate) fn cleaned(&self, value: u64) -> Option<u64> {
         M::SecondLevel::is_written(value).then(|| match self.has_dirty_bits() {
             true => Self::FORMAT.cleaned(value),
             false => M::SecondLevel::protected(value),
@@ -187,12 +194,17 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let part = Pages::new(at, pages.end.min(at + 512));
             let _lock = self.mmu_lock();
             let _section = self.memory.enter();
-            self.for_each(slot, part, &mut |entry, _| {
-                has_changed |= self.change(entry, |value| self.cleaned(value)).is_some();
+            self.for_each(slot, part, &mut |spot| {
+                has_changed |= match spot.is_huge() {
+                    true => self.protect_huge(slot, spot),
+                    false => self.change(spot, |value| self.cleaned(value)).is_some(),
+                };
             });
             at = part.end;
         }
-        self.flush_with_others(has_changed);
+        if !mutant(Mutant::LogClearedWithoutFlush) {
+            self.flush_with_others(has_changed);
+        }
     }
 }
 

@@ -6,22 +6,31 @@
 pub(crate) mod legacy;
 pub(crate) mod tdp;
 
-use faultless_paging::{Entry, Pages};
+use faultless_paging::Pages;
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::slots::slot::SlotBody;
+use crate::tables::Spot;
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Calls `visit` with every entry of `pages`, which are the slot's, that is not empty. The caller is in a section, and has
     /// the lock, if this guest has one ([`Guest::mmu_lock`]).
+    ///
+    /// The entry of a huge page comes first, if a part of that is in `pages`, and then, if it was split meanwhile, those below it.
     pub(crate) fn for_each(
         &self,
         slot: &SlotBody,
         pages: Pages,
-        visit: &mut impl FnMut(&Entry, u64),
+        visit: &mut impl FnMut(&Spot<'_>),
     ) {
         match self.options.tdp_mmu {
-            true => self.for_each_in_tables(pages, visit),
+            true => self.for_each_in_tables(pages, &mut |spot| {
+                // A huge entry may be another slot's, which has these pages now, or had them. What looks for all entries looks
+                // by that slot, too.
+                if !spot.is_huge() || slot.pages.and(spot.pages) == spot.pages {
+                    visit(spot);
+                }
+            }),
             false => self.for_each_in_rmap(slot, pages, visit),
         }
     }

@@ -3,23 +3,29 @@
 //! *Writes*: nothing.
 
 use faultless_paging::{ENTRIES, Entry, Pages, Table, free};
-use faultless_sync::Backoff;
+use faultless_sync::{Mutant, mutant};
 
+use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
+use crate::huge::{HUGE_LEVEL, span_of};
+use crate::tables::Spot;
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Calls `visit` with every entry of `pages` that is not empty, as the tables have them. The caller is in a section.
-    pub(crate) fn for_each_in_tables(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
+    pub(crate) fn for_each_in_tables(&self, pages: Pages, visit: &mut impl FnMut(&Spot<'_>)) {
         let mut table_of = |parent: &Entry, base: u64| {
-            let mut backoff = Backoff::new();
-            let value = loop {
-                let value = parent.load();
-                if !Self::FORMAT.is_claimed(value) {
-                    break value;
+            // A table may be being installed or freed, or a huge page mapped (rule R1).
+            let mut value = self.settled(parent);
+            if M::SecondLevel::has_huge(value) {
+                visit(&Spot {
+                    entry: parent,
+                    pages: span_of(base),
+                });
+                if mutant(Mutant::GuestSplitNotSeen) {
+                    return;
                 }
-                // A table is being installed or freed (rule R1).
-                backoff.turn(self.machine());
-            };
+                value = self.settled(parent);
+            }
             if !Self::FORMAT.is_table(value) {
                 return;
             }
@@ -29,7 +35,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let part = pages.and(Pages::new(base, base + ENTRIES as u64));
             let (mut at, end) = ((part.start - base) as usize, (part.end - base) as usize);
             while let Some(number) = table.next_used(at, end) {
-                visit(&table.entries()[number], base + number as u64);
+                let page = base + number as u64;
+                visit(&Spot {
+                    entry: &table.entries()[number],
+                    pages: Pages::new(page, page + 1),
+                });
                 at = number + 1;
             }
         };
@@ -39,7 +49,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 self.machine(),
                 self.root,
                 pages,
-                1,
+                HUGE_LEVEL,
                 &mut table_of,
             );
         }

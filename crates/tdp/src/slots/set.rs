@@ -111,11 +111,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             true => self.replace_and_zap(&slots, old, Some(body), kept)?,
             false => self.replace(&slots, Some(old), Some(body), kept)?,
         }
-        if !moves
-            && slot.flags.contains(SlotFlags::LOG_DIRTY_PAGES)
-            && !slot.flags.contains(SlotFlags::LOG_BEGINS_FULL)
-        {
-            self.protect_all(slots.body(body.0));
+        if !moves {
+            match slots.body(body.0) {
+                new if !new.logs() => self.recover_huge(new),
+                new if !new.flags.contains(SlotFlags::LOG_BEGINS_FULL) => self.protect_all(new),
+                _ => {}
+            }
         }
         self.retire_but(old, kept);
         Ok(())

@@ -7,6 +7,7 @@ mod model;
 mod vcpu;
 
 mod host;
+mod huge;
 mod log;
 mod ring;
 mod slots;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use faultless_mm::{Access, AddressSpace, EntryFormat};
-use faultless_paging::{LEVELS, Page, Table};
+use faultless_paging::{ENTRIES, Frame, LEVELS, Page, Table};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_tdp::{
     DirtyPage, DirtyRing, Guest, GuestFault, GuestMachine, GuestOutcome, Npt, Options, OwnedGuest,
     Slot, SlotFlags,
 };
 
-use crate::model::{Model, PAGE, World};
+use crate::model::{Model, PAGE, Translation, World};
 
 /// A model's world, as the host of guests.
 pub struct Host(pub Arc<World>);
@@ -151,20 +151,16 @@ impl<'a> Vcpu<'a> {
         self.access(page, Access::Write, |frame| machine.set_word(frame, word))
     }
 
-    fn access<R>(
-        &self,
-        page: u64,
-        access: Access,
-        act: impl Fn(faultless_mm::Frame) -> R,
-    ) -> Option<R> {
+    fn access<R>(&self, page: u64, access: Access, act: impl Fn(Frame) -> R) -> Option<R> {
         let tlb = self.machine().guest_tlb(self.cpu);
         loop {
             self.machine().step();
             {
                 let tlb = tlb.lock().unwrap();
-                if let Some(hit) = tlb.entries.get(&page)
-                    && (access != Access::Write || hit.write)
-                {
+                // Hardware may use either. The huge one is the older.
+                let huge = tlb.huge.get(&first_of(page)).map(|huge| huge.part(page));
+                let mut both = huge.into_iter().chain(tlb.entries.get(&page).copied());
+                if let Some(hit) = both.find(|hit| access != Access::Write || hit.write) {
                     return Some(act(hit.frame));
                 }
             }
@@ -174,12 +170,18 @@ impl<'a> Vcpu<'a> {
             let found = self.walk(page);
             let mut tlb = tlb.lock().unwrap();
             tlb.walks = false;
-            if let Some((frame, write)) = found {
-                let translation = crate::model::Translation { frame, write };
-                if access != Access::Write || write {
-                    tlb.entries.insert(page, translation);
-                    return Some(act(frame));
-                }
+            if let Some((translation, table)) = found
+                && (access != Access::Write || translation.write)
+            {
+                let first = first_of(page);
+                let Some(table) = table else {
+                    tlb.huge.insert(first, translation);
+                    return Some(act(translation.part(page).frame));
+                };
+                tlb.entries.insert(page, translation);
+                // A later walk might begin there.
+                tlb.tables.insert((0, first), (table, true));
+                return Some(act(translation.frame));
             }
             drop(tlb);
             let fault = GuestFault {
@@ -196,9 +198,13 @@ impl<'a> Vcpu<'a> {
         }
     }
 
-    /// Walks the tables as hardware does.
-    fn walk(&self, page: u64) -> Option<(faultless_mm::Frame, bool)> {
+    /// Walks the tables as hardware does. Returns the translation, and the table that has the entry; none for a huge page.
+    fn walk(&self, page: u64) -> Option<(Translation, Option<Frame>)> {
         let format = Npt::FORMAT;
+        let translation = |value| Translation {
+            frame: format.frame(value),
+            write: format.is_writable(value),
+        };
         let mut frame = self.guest.root();
         for level in (1..LEVELS).rev() {
             // SAFETY: tables are freed after a flush, which waits for this walk.
@@ -206,6 +212,9 @@ impl<'a> Vcpu<'a> {
             let value = table.entry(Page(page).0, level).load();
             if !format.is_present(value) {
                 return None;
+            }
+            if format.is_huge(value) {
+                return Some((translation(value), None));
             }
             frame = format.frame(value);
         }
@@ -215,6 +224,11 @@ impl<'a> Vcpu<'a> {
             .load();
         format
             .is_present(value)
-            .then(|| (format.frame(value), format.is_writable(value)))
+            .then(|| (translation(value), Some(frame)))
     }
+}
+
+/// Returns the first page of the huge page around a page.
+fn first_of(page: u64) -> u64 {
+    page & !(ENTRIES as u64 - 1)
 }

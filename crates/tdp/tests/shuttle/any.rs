@@ -53,7 +53,7 @@ fn of_the_host(cpu: &Processor<'_>, scene: &Scene) {
     );
     let (at, length, to, one) = (page * PAGE, pages * PAGE, other * PAGE, rng.r#gen::<bool>());
     // Errors are effects of the other threads.
-    let _ = match rng.gen_range(0..18) {
+    let _ = match rng.gen_range(0..20) {
         0 => space.munmap(at, length),
         1 | 2 => space.mmap(at, length, RW, FIXED).map(drop),
         3 => space.mprotect(at, length, if one { RW } else { PROT_READ }),
@@ -100,7 +100,9 @@ fn of_the_host(cpu: &Processor<'_>, scene: &Scene) {
                 .mmap_object(at, length, RW, how | flags::FIXED, &opened)
                 .map(drop)
         }
-        16 => {
+        16 => space.madvise(page / 4 * 4 * PAGE, 4 * PAGE, advice::COLLAPSE),
+        17 => space.madvise(page / 4 * 4 * PAGE, 4 * PAGE, advice::DONTNEED),
+        18 => {
             let _ = scene.store.punch(at..at + length);
             Ok(())
         }
@@ -126,12 +128,20 @@ fn of_the_guest(cpu: &Processor<'_>, scene: &Scene) {
     let number = rng.gen_range(0..2);
     match rng.gen_range(0..8) {
         0 => {
-            let size = rng.gen_range(0..5);
             let flags = SlotFlags::from_bits_truncate([0, 1, 1, 2, 0x1_0001][rng.gen_range(0..5)]);
+            // In half of them there may be a huge entry.
+            let [first, size, host] = match rng.r#gen() {
+                true => [4 * rng.gen_range(0..3), 4, 4 * rng.gen_range(0..2)],
+                false => [
+                    rng.gen_range(0..GUEST_PAGES - 4),
+                    rng.gen_range(0..5),
+                    rng.gen_range(0..PAGES - 4),
+                ],
+            };
             let slot = Slot {
-                guest_address: rng.gen_range(0..GUEST_PAGES - 4) * PAGE,
+                guest_address: first * PAGE,
                 size: size * PAGE,
-                host_address: rng.gen_range(0..PAGES - 4) * PAGE,
+                host_address: host * PAGE,
                 flags,
             };
             let _ = guest.set_slot(number, &slot);
@@ -157,7 +167,7 @@ fn of_the_guest(cpu: &Processor<'_>, scene: &Scene) {
         3 => {
             // A slot that changes nothing but its log, or moves by a page.
             let slot = Slot {
-                guest_address: (2 + rng.gen_range(0..2)) * PAGE,
+                guest_address: [2, 3, 4, 4][rng.gen_range(0..4)] * PAGE,
                 size: 4 * PAGE,
                 host_address: 0,
                 flags: SlotFlags::from_bits_truncate(rng.gen_range(0..2)),
@@ -188,15 +198,16 @@ fn several(policy: Policy, failing: u32) {
         Options {
             tdp_mmu: rng.r#gen(),
             fast_page_fault: rng.gen_range(0..4) != 0,
+            eager_page_split: rng.gen_range(0..4) != 0,
             accessed_bits: rng.r#gen(),
             dirty_bits: rng.gen_range(0..4) == 0,
         },
     );
     let slot = Slot {
-        guest_address: 2 * PAGE,
+        guest_address: [2, 4][rng.gen_range(0..2)] * PAGE,
         size: 4 * PAGE,
         host_address: 0,
-        flags: SlotFlags::LOG_DIRTY_PAGES,
+        flags: SlotFlags::from_bits_truncate(rng.gen_range(0..2)),
     };
     let has_rings = rng.gen_range(0..3) == 0;
     if has_rings {
@@ -255,6 +266,7 @@ fn logged(policy: Policy) {
         Options {
             tdp_mmu: rng.r#gen(),
             fast_page_fault: rng.gen_range(0..4) != 0,
+            eager_page_split: rng.gen_range(0..4) != 0,
             accessed_bits: rng.r#gen(),
             dirty_bits: false,
         },
@@ -339,7 +351,12 @@ fn logged(policy: Policy) {
             }
             _ => {
                 guest.set_slot(0, &place(first, false)).unwrap();
-                guest.set_slot(0, &place(first, true)).unwrap();
+                if rng.r#gen() {
+                    vcpu.store(first + rng.gen_range(0..4), 1);
+                }
+                let mut slot = place(first, true);
+                slot.flags.set(SlotFlags::LOG_BEGINS_FULL, rng.r#gen());
+                guest.set_slot(0, &slot).unwrap();
                 stored = 0;
             }
         }
@@ -374,6 +391,7 @@ fn logged_in_rings(policy: Policy) {
         Options {
             tdp_mmu: rng.r#gen(),
             fast_page_fault: rng.gen_range(0..4) != 0,
+            eager_page_split: rng.gen_range(0..4) != 0,
             accessed_bits: rng.r#gen(),
             dirty_bits: rng.r#gen(),
         },

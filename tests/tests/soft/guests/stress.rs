@@ -10,13 +10,15 @@
 //! | 2 | also takes write access away for a while | its last number, or a store that fails |
 //! | 3 | also moves it elsewhere and back | its last number, or an access that fails |
 //!
+//! With huge pages there are as many pages, but each is 16 from the next: two parts are one huge page. The host then also collapses them.
+//!
 //! A copy follows the dirty log, or the vCPUs' rings, as a migration does. At the end it is equal, except where the host has discarded.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use faultless_mm::{Access, AgingMode, Outcome, PhysicalMemory, advice, remap_flags};
+use faultless_mm::{Access, AgingMode, HugeMode, Outcome, PhysicalMemory, advice, remap_flags};
 use faultless_soft::{Exit, SoftCpu, SoftSpace, SoftVcpu, Trap};
 use faultless_tdp::{DirtyPage, DirtyRing, Options, Slot, SlotFlags};
 use faultless_tests::guest::{BASE, OneSlot};
@@ -40,6 +42,8 @@ const MOVED: u64 = 3;
 /// What the threads of a round share.
 struct Run<'a> {
     test: &'a OneSlot,
+    /// From one page to the next.
+    stride: u64,
     /// Those of the vCPUs, if the guest has rings.
     rings: &'a [DirtyRing<'a>],
     stop: AtomicBool,
@@ -56,8 +60,19 @@ impl Run<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
+    /// From the beginning of the slot to a page.
+    fn offset(&self, page: u64) -> u64 {
+        page * self.stride * PAGE
+    }
+
     fn host(&self, page: u64) -> u64 {
-        self.test.host + page * PAGE
+        self.test.host + self.offset(page)
+    }
+
+    /// The pages of these that are used, by their numbers in the slot.
+    fn used(&self, pages: Vec<u64>) -> Vec<u64> {
+        let used = pages.into_iter().filter(|page| page % self.stride == 0);
+        used.map(|page| page / self.stride).collect()
     }
 }
 
@@ -80,7 +95,7 @@ fn vcpu(run: &Run<'_>, number: u64, cpu: &SoftCpu<'_>, vcpu: &SoftVcpu<'_>) {
     };
     while run.goes_on() {
         let page = numbers.below(PAGES / VCPUS) * VCPUS + number;
-        let (part, at) = (page / PART, BASE + page * PAGE);
+        let (part, at) = (page / PART, BASE + run.offset(page));
         let last = run.last[page as usize].load(Ordering::Relaxed);
         run.accesses.fetch_add(1, Ordering::Relaxed);
         match vcpu.load(at) {
@@ -94,7 +109,7 @@ fn vcpu(run: &Run<'_>, number: u64, cpu: &SoftCpu<'_>, vcpu: &SoftVcpu<'_>) {
             Err(exit) => assert!(may_fail(exit, part, true), "page {page}: {exit:?}"),
         }
         if part == 0 {
-            match vcpu.load(ALIAS + page * PAGE) {
+            match vcpu.load(ALIAS + run.offset(page)) {
                 Ok(found) => assert_eq!(found, last + 1, "page {page} by the other slot"),
                 Err(exit) => assert!(matches!(exit, Exit::Device { .. }), "{exit:?}"),
             }
@@ -121,10 +136,10 @@ fn host(run: &Run<'_>, cpu: &SoftCpu<'_>) {
     let mut own = [0; PART as usize];
     run.start.wait();
     while run.goes_on() {
-        let part = |part: u64| (run.host(part * PART), PART * PAGE);
-        match numbers.below(11) {
+        let part = |part: u64| (run.host(part * PART), run.offset(PART));
+        match numbers.below(12) {
             0 => space
-                .madvise(run.host(0), PAGES * PAGE, advice::PAGEOUT)
+                .madvise(run.host(0), run.offset(PAGES), advice::PAGEOUT)
                 .unwrap(),
             1 => {
                 let page = DISCARDED * PART + numbers.below(PART);
@@ -152,6 +167,11 @@ fn host(run: &Run<'_>, cpu: &SoftCpu<'_>) {
                 child.destroy();
             }
             5 => space.clear_accessed(AgingMode::All),
+            11 if run.stride > 1 => {
+                let at = run.host(2 * PART * numbers.below(2));
+                // Other operations may be in the way.
+                let _ = space.madvise(at, run.offset(2 * PART), advice::COLLAPSE);
+            }
             6..=8 => {
                 let page = run.host(numbers.below(PAGES));
                 if let Some(frame) = space.translate(page) {
@@ -209,10 +229,11 @@ impl Copy {
         for (ring, next) in run.rings.iter().zip(&mut self.harvested) {
             pages.extend(std::iter::from_fn(|| ring.harvest(next)).map(|(_, page)| page));
         }
+        let count = pages.len() as u64;
         let mut reset = run.test.guest.begin_reset();
         run.rings.iter().for_each(|ring| reset.ring(ring));
-        assert_eq!(reset.finish(), pages.len() as u64);
-        self.wait_for(pages);
+        assert_eq!(reset.finish(), count);
+        self.wait_for(run.used(pages));
     }
 }
 
@@ -228,7 +249,7 @@ fn hypervisor(run: &Run<'_>, cpu: &SoftCpu<'_>) -> Copy {
     let mut alias = |is_there: bool| {
         let slot = Slot {
             guest_address: ALIAS,
-            size: if is_there { PART * PAGE } else { 0 },
+            size: if is_there { run.offset(2 * PART) } else { 0 },
             host_address: run.test.host,
             flags: SlotFlags::empty(),
         };
@@ -255,11 +276,14 @@ fn hypervisor(run: &Run<'_>, cpu: &SoftCpu<'_>) -> Copy {
             _ if !run.rings.is_empty() => copy.reset(run),
             3..=4 => {
                 let dirty = run.test.dirty(false);
-                let word = dirty.iter().fold(0, |word, page| word | 1 << page);
-                run.test.clear(0, &[word]);
-                copy.wait_for(dirty);
+                let mut words = vec![0; run.test.pages.div_ceil(64) as usize];
+                for &page in &dirty {
+                    words[page as usize / 64] |= 1 << (page % 64);
+                }
+                run.test.clear(0, &words);
+                copy.wait_for(run.used(dirty));
             }
-            _ => copy.wait_for(run.test.dirty(true)),
+            _ => copy.wait_for(run.used(run.test.dirty(true))),
         }
         run.cleared.fetch_add(1, Ordering::Relaxed);
         copy.follow(run, cpu);
@@ -277,6 +301,7 @@ fn round(test: &OneSlot, seed: u64) {
     let rings = Vec::from_iter(rings);
     let run = Run {
         test,
+        stride: test.pages / PAGES,
         rings: &rings,
         stop: AtomicBool::new(false),
         last: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
@@ -286,7 +311,7 @@ fn round(test: &OneSlot, seed: u64) {
         seed,
     };
     test.run(0, |_, vcpu| {
-        (0..PAGES).for_each(|page| vcpu.store(BASE + page * PAGE, 0).unwrap());
+        (0..PAGES).for_each(|page| vcpu.store(BASE + run.offset(page), 0).unwrap());
     });
     let mut copy = std::thread::scope(|scope| {
         let run = &run;
@@ -312,12 +337,12 @@ fn round(test: &OneSlot, seed: u64) {
             .verify()
             .unwrap_or_else(|violation| panic!("{violation}"));
         match run.rings {
-            [] => copy.wait_for(test.dirty(true)),
+            [] => copy.wait_for(run.used(test.dirty(true))),
             _ => copy.reset(&run),
         }
         copy.follow(&run, cpu);
         for page in 0..PAGES {
-            let found = vcpu.load(BASE + page * PAGE).unwrap();
+            let found = vcpu.load(BASE + run.offset(page)).unwrap();
             if page / PART != DISCARDED {
                 let last = run.last[page as usize].load(Ordering::Relaxed);
                 assert_eq!(found, last, "page {page}: a store is lost");
@@ -332,15 +357,29 @@ fn round(test: &OneSlot, seed: u64) {
 }
 
 fn stress(options: Options, has_rings: bool) {
+    stress_by(options, has_rings, 1);
+}
+
+fn stress_by(options: Options, has_rings: bool, stride: u64) {
     // Enough for what is retired while the host's threads do not run a CPU that reads.
     let memory = machine(VCPUS as usize + 2, 128);
-    let (store, caches) = new_device(memory, SLOTS);
+    if stride > 1 {
+        memory.set_huge_mode(HugeMode::Always);
+    }
+    let (store, caches) = new_device(memory, SLOTS.max(4 * stride * PAGES));
     let swap_on = || assert_eq!(memory.swap_on(store, caches, None), Ok(0));
     SoftCpu::attend(memory, 0, swap_on);
     let before = available(memory);
-    let test = OneSlot::new(memory, PAGES, options);
+    let test = OneSlot::aligned(memory, PAGES * stride, options);
     if has_rings {
         SoftCpu::attend(memory, 0, || test.guest.use_rings().unwrap());
+    }
+    if stride > 1 {
+        test.run(0, |_, vcpu| {
+            let store = |page| vcpu.store(BASE + page * PAGE, 0).unwrap();
+            (0..test.pages).step_by(512).for_each(store);
+            assert_eq!(test.guest.count_pages(), [0, test.pages / 512]);
+        });
     }
     let mut seed = seed();
     for _ in budget(3).rounds() {
@@ -362,7 +401,7 @@ fn each_kind(tdp_mmu: bool) {
             tdp_mmu,
             accessed_bits: bits & 1 == 0,
             dirty_bits: bits & 2 != 0,
-            fast_page_fault: true,
+            ..Options::default()
         };
         stress(options, false);
     }
@@ -386,6 +425,19 @@ fn without_the_fast_path() {
         ..Options::default()
     };
     stress(options, false);
+}
+
+#[test]
+fn of_huge_pages() {
+    for bits in 0..16 {
+        let options = Options {
+            tdp_mmu: bits & 1 == 0,
+            accessed_bits: bits & 2 == 0,
+            eager_page_split: bits & 4 == 0,
+            ..Options::default()
+        };
+        stress_by(options, bits & 8 != 0, 16);
+    }
 }
 
 #[test]
