@@ -55,6 +55,7 @@ mod fault {
     mod fallbacks;
     mod guards;
     mod huge;
+    mod huge_over_tables;
     mod injection_mapped;
     mod injection_pins;
     mod pins;

@@ -3,6 +3,7 @@
 //! *Writes*: the settings, when they are set.
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
+use faultless_trace::Detours;
 
 /// Which mappings get huge pages (Linux: `/sys/kernel/mm/transparent_hugepage/enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -42,7 +43,13 @@ impl HugeSettings {
     }
 
     pub(crate) fn set_mode(&self, mode: HugeMode) {
-        self.mode.store(mode as u32, Ordering::Relaxed);
+        const NEVER: u32 = HugeMode::Never as u32;
+        match (self.mode.swap(mode as u32, Ordering::Relaxed), mode as u32) {
+            (NEVER, NEVER) => {}
+            (NEVER, _) => Detours::add(),
+            (_, NEVER) => Detours::remove(),
+            _ => {}
+        }
     }
 
     /// Whether a read maps the shared huge zero page, and not a small one (Linux: `use_zero_page`).
