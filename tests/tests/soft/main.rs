@@ -58,6 +58,7 @@ mod fault {
     mod huge_over_tables;
     mod injection_mapped;
     mod injection_pins;
+    mod khugepaged;
     mod pins;
     mod policies;
     mod userfault;

@@ -205,6 +205,10 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("thp_fault_fallback", Counter::ThpFaultFallback),
         ("thp_zero_page_maps", Counter::ThpZeroPageMaps),
         ("thp_collapse_alloc", Counter::ThpCollapse),
+        ("thp_collapse_alloc_failed", Counter::ThpCollapseFailed),
+        ("thp_scan_exceed_none_pte", Counter::ThpScanExceedNone),
+        ("thp_scan_exceed_swap_pte", Counter::ThpScanExceedSwap),
+        ("thp_scan_exceed_share_pte", Counter::ThpScanExceedShared),
         ("thp_split_pmd", Counter::ThpSplit),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (

@@ -67,6 +67,7 @@ impl<M: Machine> AddressSpace<M> {
         if !self.wants_huge_page(at, page) {
             return Ok(false);
         }
+        self.register_for_scan();
         if access == Access::Write {
             let is_mapped = self.map_fresh_huge_page(at, page, prepared)?;
             if is_mapped {
@@ -120,10 +121,13 @@ impl<M: Machine> AddressSpace<M> {
             // The table has gone.
             _ => return Err(Retry::TableChanged),
         };
-        match self.tables().is_vacated(at.value) {
-            true => self.map_huge_page(&at, page, access, prepared),
-            false => Ok(false),
+        if self.tables().is_vacated(at.value) {
+            return self.map_huge_page(&at, page, access, prepared);
         }
+        if !self.is_registered_for_scan() && self.wants_huge_page(&at, page) {
+            self.register_for_scan();
+        }
+        Ok(false)
     }
 
     /// Whether the span around a page is to have a huge page, as far as its mapping and the settings say.
