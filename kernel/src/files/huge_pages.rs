@@ -1,15 +1,17 @@
 //! `/sys/kernel/mm/transparent_hugepage`: where huge pages are used. A setting changes what faults map from then on, as on
-//! Linux. `defrag` is kept and has no effect: no fault waits for a block of frames.
+//! Linux. `defrag` is kept and has no effect: no fault waits for a block of frames. `khugepaged/` has the settings of the scan
+//! in the background ([`crate::memory::khugepaged`]).
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_mm::HugeMode;
+use faultless_mm::{HugeMode, HugeScanSetting};
 
-use super::node::{Body, Inode};
+use super::node::{Body, Inode, Node};
 use super::proc::{System, Text};
 use super::sys::{file, folder, number};
 use super::tree;
-use crate::errno::{EINVAL, Errno};
+use crate::errno::{EINVAL, EIO, Errno};
+use crate::memory::khugepaged;
 use crate::memory::machine::memory;
 
 /// What can be set.
@@ -18,6 +20,12 @@ pub enum Setting {
     Enabled,
     Defrag,
     ZeroPage,
+    /// A setting of the scan in the background.
+    Scan(HugeScanSetting),
+    /// Tables that the scan has collapsed: only to be read.
+    Collapsed,
+    /// How often it went through all spaces: only to be read.
+    Rounds,
 }
 
 const ENABLED: [(&str, HugeMode); 3] = [
@@ -29,17 +37,23 @@ const DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never
 /// The position of `defrag` in its list.
 static DEFRAG_NOW: AtomicUsize = AtomicUsize::new(3);
 
-/// Settings of Linux's `khugepaged`, as at first. There is no such thread: a program that writes one changes the file.
-const BACKGROUND: [(&str, u32); 9] = [
-    ("alloc_sleep_millisecs", 60_000),
-    ("defrag", 1),
-    ("full_scans", 0),
-    ("max_ptes_none", 511),
-    ("max_ptes_shared", 256),
-    ("max_ptes_swap", 64),
-    ("pages_collapsed", 0),
-    ("pages_to_scan", 4096),
-    ("scan_sleep_millisecs", 10_000),
+/// The files of `khugepaged`.
+const BACKGROUND: [(&str, Setting); 9] = [
+    (
+        "alloc_sleep_millisecs",
+        Setting::Scan(HugeScanSetting::AllocSleep),
+    ),
+    ("defrag", Setting::Scan(HugeScanSetting::Defrag)),
+    ("full_scans", Setting::Rounds),
+    ("max_ptes_none", Setting::Scan(HugeScanSetting::MaxNone)),
+    ("max_ptes_shared", Setting::Scan(HugeScanSetting::MaxShared)),
+    ("max_ptes_swap", Setting::Scan(HugeScanSetting::MaxSwap)),
+    ("pages_collapsed", Setting::Collapsed),
+    ("pages_to_scan", Setting::Scan(HugeScanSetting::PagesToScan)),
+    (
+        "scan_sleep_millisecs",
+        Setting::Scan(HugeScanSetting::ScanSleep),
+    ),
 ];
 
 /// Bytes of a huge page.
@@ -68,6 +82,9 @@ impl Setting {
                 choice(text, [named(0), named(1), named(2), named(3), named(4)])
             }
             Self::ZeroPage => text.line(format_args!("{}", u32::from(memory().huge_zero_page()))),
+            Self::Scan(which) => text.line(format_args!("{}", memory().huge_scan_setting(which))),
+            Self::Collapsed => text.line(format_args!("{}", memory().huge_scanned().0)),
+            Self::Rounds => text.line(format_args!("{}", memory().huge_scanned().1)),
         }
     }
 
@@ -79,7 +96,7 @@ impl Setting {
         // As in Linux, a line feed may end the word.
         let word = text.strip_suffix(b"\n").unwrap_or(text);
         match self {
-            Self::Enabled => memory().set_huge_mode(mode(word).ok_or(EINVAL)?),
+            Self::Enabled => khugepaged::set_mode(mode(word).ok_or(EINVAL)?)?,
             Self::Defrag => {
                 let at = DEFRAG.iter().position(|name| name.as_bytes() == word);
                 DEFRAG_NOW.store(at.ok_or(EINVAL)?, Ordering::Relaxed);
@@ -89,6 +106,14 @@ impl Setting {
                 b"1" => memory().set_huge_zero_page(true),
                 _ => return Err(EINVAL),
             },
+            Self::Scan(which) => {
+                let text = core::str::from_utf8(word).map_err(|_| EINVAL)?;
+                let value = text.parse().map_err(|_| EINVAL)?;
+                if !memory().set_huge_scan(which, value) {
+                    return Err(EINVAL);
+                }
+            }
+            Self::Collapsed | Self::Rounds => return Err(EIO),
         }
         Ok(())
     }
@@ -106,6 +131,12 @@ fn choice<const N: usize>(text: &mut Text, names: [(&str, bool); N]) -> Result<(
     text.bytes(b"\n")
 }
 
+/// Makes the file of a setting.
+fn add(at: &Node, name: &str, setting: Setting, permissions: u32) -> Result<(), Errno> {
+    let inode = Inode::new(Body::Setting(System::Huge(setting)), permissions)?;
+    tree::add_special(at, name.as_bytes(), inode)
+}
+
 /// Makes the directory.
 ///
 /// # Errors
@@ -116,19 +147,22 @@ pub fn build() -> Result<(), Errno> {
         at = folder(&at, name.as_bytes())?;
     }
     for (name, setting) in [
-        ("enabled", System::HugeEnabled),
-        ("defrag", System::HugeDefrag),
-        ("use_zero_page", System::HugeZeroPage),
+        ("enabled", Setting::Enabled),
+        ("defrag", Setting::Defrag),
+        ("use_zero_page", Setting::ZeroPage),
     ] {
-        let inode = Inode::new(Body::Setting(setting), 0o644)?;
-        tree::add_special(&at, name.as_bytes(), inode)?;
+        add(&at, name, setting, 0o644)?;
     }
     let mut text = Text::new();
     text.line(format_args!("always within_size advise [never] deny force"))?;
     file(&at, b"shmem_enabled", 0o644, text)?;
     let background = folder(&at, b"khugepaged")?;
-    for (name, value) in BACKGROUND {
-        file(&background, name.as_bytes(), 0o644, number(value)?)?;
+    for (name, setting) in BACKGROUND {
+        let permissions = match setting {
+            Setting::Collapsed | Setting::Rounds => 0o444,
+            _ => 0o644,
+        };
+        add(&background, name, setting, permissions)?;
     }
     file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)
 }

@@ -19,9 +19,7 @@ use crate::syscall::identity;
 pub enum System {
     BootId,
     CpuInfo,
-    HugeDefrag,
-    HugeEnabled,
-    HugeZeroPage,
+    Huge(Setting),
     Interrupts,
     LoadAverage,
     MemInfo,
@@ -40,9 +38,7 @@ impl System {
         match self {
             Self::BootId => uuid(text, [0x0fa1_71e5, time::real_now() - time::now()]),
             Self::CpuInfo => cpu::describe(&mut |line| text.line(line)),
-            Self::HugeDefrag => Setting::Defrag.write(text),
-            Self::HugeEnabled => Setting::Enabled.write(text),
-            Self::HugeZeroPage => Setting::ZeroPage.write(text),
+            Self::Huge(setting) => setting.write(text),
             Self::Interrupts => interrupts(text),
             Self::LoadAverage => text.line(format_args!(
                 "0.00 0.00 0.00 1/{} {}",
@@ -70,6 +66,27 @@ impl System {
 }
 
 impl System {
+    /// Returns a number that no other file of `/proc` has.
+    pub fn number(self) -> u64 {
+        match self {
+            Self::BootId => 0,
+            Self::CpuInfo => 1,
+            Self::Interrupts => 2,
+            Self::LoadAverage => 3,
+            Self::MemInfo => 4,
+            Self::PageCluster => 5,
+            Self::Release => 6,
+            Self::Stat => 7,
+            Self::Swaps => 8,
+            Self::Uptime => 9,
+            Self::Uuid => 10,
+            Self::Version => 11,
+            Self::VmStat => 12,
+            // In `/sys`.
+            Self::Huge(_) => 0xff,
+        }
+    }
+
     /// Whether it is a setting, which can be written.
     pub fn is_setting(self) -> bool {
         self == Self::PageCluster || self.huge().is_some()
@@ -78,9 +95,7 @@ impl System {
     /// Returns the setting of huge pages, in `/sys`, if it is one.
     fn huge(self) -> Option<Setting> {
         match self {
-            Self::HugeDefrag => Some(Setting::Defrag),
-            Self::HugeEnabled => Some(Setting::Enabled),
-            Self::HugeZeroPage => Some(Setting::ZeroPage),
+            Self::Huge(setting) => Some(setting),
             _ => None,
         }
     }
