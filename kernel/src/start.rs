@@ -99,7 +99,8 @@ extern "C" fn run() -> ! {
         ));
     }
     // Its node is made with the others.
-    memory::machine::memory().set_huge_mode(run.huge);
+    memory::khugepaged::set_mode(run.huge)
+        .unwrap_or_else(|_| refuse(format_args!("there is too little memory for huge pages")));
     swap::begin(run.swap).unwrap_or_else(|error| refuse(format_args!("{error}")));
     if files::begin().is_err() {
         refuse(format_args!("{TOO_LITTLE}"));

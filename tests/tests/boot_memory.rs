@@ -65,6 +65,14 @@ fn the_pool_of_huge_pages() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn huge_pages_made_in_the_background() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux_6_12("khugepaged", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn handlers_in_user_mode() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux_6_12("userfault", Machine::with_cpus(cpus));

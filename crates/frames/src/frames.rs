@@ -434,6 +434,10 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         Some(&self.huge_pool)
     }
 
+    fn give_up_kept(&self, cpu: Cpu) {
+        self.drain(cpu);
+    }
+
     fn huge_zero_frame(&self) -> Option<Frame> {
         // Acquire: pairs with the release of the CPU that made it.
         let first = self.huge_zero.load(Ordering::Acquire);

@@ -96,6 +96,10 @@ pub trait FrameSource {
         self.huge_pool().is_some_and(|pool| pool.has(self, frame))
     }
 
+    /// Gives back the free frames that a CPU keeps for its next allocations, so that blocks can form of them. Called on
+    /// that CPU. A source that keeps none does nothing.
+    fn give_up_kept(&self, _cpu: Cpu) {}
+
     /// Returns the descriptor of a frame of this source.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 

@@ -111,7 +111,7 @@ mod tune;
 mod verify;
 
 pub use base::errno::Errno;
-pub use base::huge::HugeMode;
+pub use base::huge::{HugeMode, HugeScanSetting};
 pub use base::layout::Layout;
 pub use base::machine::Machine;
 pub use base::memory::{Memory, PerCpu};
@@ -123,8 +123,8 @@ pub use fault::{Outcome, SegvCode};
 pub use lock::limits::Limits;
 pub use object::{Device, MemoryObject, ObjectHuge, Pager, Pinned};
 pub use ops::{
-    AgingMode, Filled, Forked, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ,
-    PROT_WRITE, PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags,
+    AgingMode, Filled, Forked, HugeScan, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC,
+    PROT_READ, PROT_WRITE, PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags,
     remap_flags,
 };
 pub use probe::list::Probe;

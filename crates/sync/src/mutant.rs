@@ -83,6 +83,8 @@ pub enum Mutant {
     CollapsedBesideClaims,
     /// A collapse empties the table that it replaces.
     CollapsedTableEmptied,
+    /// A huge page takes the place of a table that is not looked at under the claim of its link.
+    VacatedNotLookedAtAgain,
     /// A space leaves a shared huge page before it counts itself at the frames.
     PartsCountedTooLate,
     /// A huge page is made writable although another space may use a frame of it.

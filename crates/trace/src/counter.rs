@@ -118,6 +118,14 @@ counters! {
     ThpZeroPageMaps = "thp_zero_page_maps",
     /// Tables of small pages that were replaced by huge pages.
     ThpCollapse = "thp_collapse_alloc",
+    /// Collapses for which there was no block of frames.
+    ThpCollapseFailed = "thp_collapse_alloc_failed",
+    /// Tables that the scan in the background left as they are: too many empty entries.
+    ThpScanExceedNone = "thp_scan_exceed_none_pte",
+    /// The same: too many pages are swapped out.
+    ThpScanExceedSwap = "thp_scan_exceed_swap_pte",
+    /// The same: too many pages are shared.
+    ThpScanExceedShared = "thp_scan_exceed_share_pte",
     /// Entries of huge pages that were replaced by tables.
     ThpSplit = "thp_split_pmd",
     /// Mappings made by `mmap`, `brk` and stack growth.

@@ -20,6 +20,7 @@
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod counter;
+mod detour;
 mod event;
 mod kind;
 mod latency;
@@ -27,6 +28,7 @@ mod ring;
 mod tracer;
 
 pub use counter::{Counter, Counters};
+pub use detour::Detours;
 pub use event::{Event, FastPageFault, Switch, WORDS};
 pub use kind::{How, Kind, Mask, Reason};
 pub use latency::{Latencies, Latency, Measure};

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use faultless_sync::atomic::Local;
 
+use crate::detour::Detours;
 use crate::event::Event;
 use crate::kind::Mask;
 use crate::latency::Latencies;
@@ -64,6 +65,7 @@ impl Tracer {
         // Release: pairs with the acquire in `mask`. A CPU that sees the tracer on sees the memory.
         if self.on.swap(mask.bits(), Ordering::Release) == 0 && mask != Mask::NONE {
             ON.fetch_add(1, Ordering::Relaxed);
+            Detours::add();
         }
     }
 
@@ -71,6 +73,7 @@ impl Tracer {
     pub fn end(&self) {
         if self.on.swap(0, Ordering::Relaxed) != 0 {
             ON.fetch_sub(1, Ordering::Relaxed);
+            Detours::remove();
         }
     }
 

@@ -1,15 +1,17 @@
 //! `/sys/kernel/mm/transparent_hugepage`: where huge pages are used. A setting changes what faults map from then on, as on
-//! Linux. `defrag` is kept and has no effect: no fault waits for a block of frames.
+//! Linux. `defrag` is kept and has no effect: no fault waits for a block of frames. `khugepaged/` has the settings of the scan
+//! in the background ([`crate::memory::khugepaged`]).
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_mm::HugeMode;
+use faultless_mm::{HugeMode, HugeScanSetting};
 
-use super::node::{Body, Inode};
+use super::node::{Body, Inode, Node};
 use super::proc::{System, Text};
 use super::sys::{file, folder, number};
 use super::tree;
-use crate::errno::{EACCES, EINVAL, Errno};
+use crate::errno::{EACCES, EINVAL, EIO, Errno};
+use crate::memory::khugepaged;
 use crate::memory::machine::memory;
 
 /// What can be set.
@@ -27,6 +29,12 @@ pub enum Setting {
     PoolReserved,
     /// How many there are beyond those that are wanted.
     PoolSurplus,
+    /// A setting of the scan in the background.
+    Scan(HugeScanSetting),
+    /// Tables that the scan has collapsed: only to be read.
+    Collapsed,
+    /// How often it went through all spaces: only to be read.
+    Rounds,
 }
 
 const ENABLED: [(&str, HugeMode); 3] = [
@@ -50,17 +58,23 @@ const DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never
 /// The position of `defrag` in its list.
 static DEFRAG_NOW: AtomicUsize = AtomicUsize::new(3);
 
-/// Settings of Linux's `khugepaged`, as at first. There is no such thread: a program that writes one changes the file.
-const BACKGROUND: [(&str, u32); 9] = [
-    ("alloc_sleep_millisecs", 60_000),
-    ("defrag", 1),
-    ("full_scans", 0),
-    ("max_ptes_none", 511),
-    ("max_ptes_shared", 256),
-    ("max_ptes_swap", 64),
-    ("pages_collapsed", 0),
-    ("pages_to_scan", 4096),
-    ("scan_sleep_millisecs", 10_000),
+/// The files of `khugepaged`.
+const BACKGROUND: [(&str, Setting); 9] = [
+    (
+        "alloc_sleep_millisecs",
+        Setting::Scan(HugeScanSetting::AllocSleep),
+    ),
+    ("defrag", Setting::Scan(HugeScanSetting::Defrag)),
+    ("full_scans", Setting::Rounds),
+    ("max_ptes_none", Setting::Scan(HugeScanSetting::MaxNone)),
+    ("max_ptes_shared", Setting::Scan(HugeScanSetting::MaxShared)),
+    ("max_ptes_swap", Setting::Scan(HugeScanSetting::MaxSwap)),
+    ("pages_collapsed", Setting::Collapsed),
+    ("pages_to_scan", Setting::Scan(HugeScanSetting::PagesToScan)),
+    (
+        "scan_sleep_millisecs",
+        Setting::Scan(HugeScanSetting::ScanSleep),
+    ),
 ];
 
 /// Bytes of a huge page.
@@ -101,6 +115,9 @@ impl Setting {
             Self::PoolFree => text.line(format_args!("{}", memory().pool_sizes().free)),
             Self::PoolSurplus => text.line(format_args!("{}", memory().pool_sizes().surplus)),
             Self::PoolReserved => text.line(format_args!("{}", memory().pool_sizes().reserved)),
+            Self::Scan(which) => text.line(format_args!("{}", memory().huge_scan_setting(which))),
+            Self::Collapsed => text.line(format_args!("{}", memory().huge_scanned().0)),
+            Self::Rounds => text.line(format_args!("{}", memory().huge_scanned().1)),
         }
     }
 
@@ -112,13 +129,13 @@ impl Setting {
         // As in Linux, a line feed may end the word.
         let word = text.strip_suffix(b"\n").unwrap_or(text);
         match self {
-            Self::Enabled => memory().set_huge_mode(mode(word).ok_or(EINVAL)?),
             Self::Shared => {
                 let named = |(name, _): &(&str, _)| name.as_bytes() == word;
                 let at = SHARED.iter().position(named).ok_or(EINVAL)?;
                 SHARED_NOW.store(at, Ordering::Relaxed);
                 memory().set_shared_huge_mode(SHARED[at].1);
             }
+            Self::Enabled => khugepaged::set_mode(mode(word).ok_or(EINVAL)?)?,
             Self::Defrag => {
                 let at = DEFRAG.iter().position(|name| name.as_bytes() == word);
                 DEFRAG_NOW.store(at.ok_or(EINVAL)?, Ordering::Relaxed);
@@ -134,6 +151,14 @@ impl Setting {
                 memory().resize_pool(number.trim().parse().map_err(|_| EINVAL)?);
             }
             Self::PoolFree | Self::PoolReserved | Self::PoolSurplus => return Err(EACCES),
+            Self::Scan(which) => {
+                let text = core::str::from_utf8(word).map_err(|_| EINVAL)?;
+                let value = text.parse().map_err(|_| EINVAL)?;
+                if !memory().set_huge_scan(which, value) {
+                    return Err(EINVAL);
+                }
+            }
+            Self::Collapsed | Self::Rounds => return Err(EIO),
         }
         Ok(())
     }
@@ -151,6 +176,12 @@ fn choice<const N: usize>(text: &mut Text, names: [(&str, bool); N]) -> Result<(
     text.bytes(b"\n")
 }
 
+/// Makes the file of a setting.
+fn add(at: &Node, name: &str, setting: Setting, permissions: u32) -> Result<(), Errno> {
+    let inode = Inode::new(Body::Setting(System::Huge(setting)), permissions)?;
+    tree::add_special(at, name.as_bytes(), inode)
+}
+
 /// Makes the directory.
 ///
 /// # Errors
@@ -161,18 +192,21 @@ pub fn build() -> Result<(), Errno> {
         at = folder(&at, name.as_bytes())?;
     }
     for (name, setting) in [
-        ("enabled", System::HugeEnabled),
-        ("shmem_enabled", System::HugeShared),
-        ("defrag", System::HugeDefrag),
-        ("use_zero_page", System::HugeZeroPage),
+        ("enabled", Setting::Enabled),
+        ("shmem_enabled", Setting::Shared),
+        ("defrag", Setting::Defrag),
+        ("use_zero_page", Setting::ZeroPage),
     ] {
-        let inode = Inode::new(Body::Setting(setting), 0o644)?;
-        tree::add_special(&at, name.as_bytes(), inode)?;
+        add(&at, name, setting, 0o644)?;
     }
     build_pool()?;
     let background = folder(&at, b"khugepaged")?;
-    for (name, value) in BACKGROUND {
-        file(&background, name.as_bytes(), 0o644, number(value)?)?;
+    for (name, setting) in BACKGROUND {
+        let permissions = match setting {
+            Setting::Collapsed | Setting::Rounds => 0o444,
+            _ => 0o644,
+        };
+        add(&background, name, setting, permissions)?;
     }
     file(&at, b"hpage_pmd_size", 0o444, number(SIZE)?)
 }
@@ -184,13 +218,12 @@ fn build_pool() -> Result<(), Errno> {
         at = folder(&at, name.as_bytes())?;
     }
     for (name, setting, permissions) in [
-        ("nr_hugepages", System::PoolSize, 0o644),
-        ("free_hugepages", System::PoolFree, 0o444),
-        ("resv_hugepages", System::PoolReserved, 0o444),
-        ("surplus_hugepages", System::PoolSurplus, 0o444),
+        ("nr_hugepages", Setting::Pool, 0o644),
+        ("free_hugepages", Setting::PoolFree, 0o444),
+        ("resv_hugepages", Setting::PoolReserved, 0o444),
+        ("surplus_hugepages", Setting::PoolSurplus, 0o444),
     ] {
-        let inode = Inode::new(Body::Setting(setting), permissions)?;
-        tree::add_special(&at, name.as_bytes(), inode)?;
+        add(&at, name, setting, permissions)?;
     }
     // The pool never grows by itself.
     file(&at, b"nr_overcommit_hugepages", 0o444, number(0)?)

@@ -1,6 +1,7 @@
 //! The boundary to the memory core: the names by which the rest of the kernel uses memory.
 
 pub mod boot_frames;
+pub mod khugepaged;
 pub mod machine;
 pub mod reclaim;
 pub mod stacks;

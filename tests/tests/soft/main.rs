@@ -55,9 +55,11 @@ mod fault {
     mod fallbacks;
     mod guards;
     mod huge;
+    mod huge_over_tables;
     mod huge_shared;
     mod injection_mapped;
     mod injection_pins;
+    mod khugepaged;
     mod pins;
     mod policies;
     mod pool;

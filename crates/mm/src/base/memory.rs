@@ -18,7 +18,7 @@ use faultless_sync::{Cpu, Padded, SpinLock};
 use faultless_trace::{Counter, Counters, Tracer};
 
 use crate::base::departing::Departing;
-use crate::base::huge::{HugeMode, HugeSettings};
+use crate::base::huge::{HugeMode, HugeScanSetting, HugeSettings};
 use crate::base::isolated::IsolatedFrames;
 use crate::base::list::{CountedList, List};
 use crate::base::machine::Machine;
@@ -356,6 +356,7 @@ impl<M: Machine> Memory<M> {
     /// Sets which mappings get huge pages from now on. What is mapped stays as it is.
     pub fn set_huge_mode(&self, mode: HugeMode) {
         self.huge.set_mode(mode);
+        self.call_huge_scan();
     }
 
     /// Returns which mappings get huge pages.
@@ -371,6 +372,40 @@ impl<M: Machine> Memory<M> {
     /// Returns which do.
     pub fn shared_huge_mode(&self) -> HugeMode {
         self.huge.shared_mode()
+    }
+
+    /// Returns a setting of the scan that makes huge pages in the background.
+    pub fn huge_scan_setting(&self, which: HugeScanSetting) -> u32 {
+        self.huge.of_scan(which)
+    }
+
+    /// Changes it. Returns whether it may have that value.
+    pub fn set_huge_scan(&self, which: HugeScanSetting, value: u32) -> bool {
+        let is_set = self.huge.set_of_scan(which, value);
+        if is_set {
+            self.call_huge_scan();
+        }
+        is_set
+    }
+
+    /// Returns the word that changes, with a wake, when the thread that scans has a reason to look before its time.
+    pub fn huge_scan_calls(&self) -> &AtomicU32 {
+        &self.huge.scan.calls
+    }
+
+    /// Wakes that thread.
+    pub(crate) fn call_huge_scan(&self) {
+        // SeqCst: pairs with the thread's look at the word before it parks.
+        self.huge.scan.calls.fetch_add(1, Ordering::SeqCst);
+        self.machine.wake(&self.huge.scan.calls, u32::MAX);
+    }
+
+    /// Returns how many tables the scan has collapsed, and how often it went through all spaces.
+    pub fn huge_scanned(&self) -> (u32, u32) {
+        let scan = &self.huge.scan;
+        let [collapsed, rounds] =
+            [&scan.collapsed, &scan.rounds].map(|count| count.load(Ordering::Relaxed));
+        (collapsed, rounds)
     }
 
     /// Sets whether reads of memory that was never written map the shared huge zero page (at first: yes).

@@ -22,11 +22,11 @@ pub(crate) mod trace;
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, PAGE_SIZE, Page, Pte, Walk};
 use faultless_sync::{Backoff, Mutant, mutant};
-use faultless_trace::{Counter, How, Kind, Tracer};
+use faultless_trace::{Counter, Detours, How, Kind, Tracer};
 
 use crate::base::machine::Machine;
 use crate::fault::state::FaultState;
-use crate::fault::trace::{FaultTrace, TraceSink};
+use crate::fault::trace::{FaultTrace, TraceSink, Untraced};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
@@ -87,8 +87,8 @@ impl<M: Machine> AddressSpace<M> {
 
     #[inline]
     fn fault_by(&self, address: u64, access: Access, by_kernel: bool) -> Outcome {
-        if Tracer::any_is_on() {
-            return self.fault_recorded(address, access, by_kernel);
+        if Detours::any() {
+            return self.fault_aside(address, access, by_kernel);
         }
         let mut prepared = FaultState::new(self.memory(), (), by_kernel);
         let outcome = self.resolve(address, access, &mut prepared);
@@ -96,9 +96,20 @@ impl<M: Machine> AddressSpace<M> {
         outcome
     }
 
-    /// As [`AddressSpace::fault`], with a trace. The engine is compiled twice, so that a fault without a
-    /// trace pays nothing for it.
+    /// As [`AddressSpace::fault`], with a trace or with all that huge pages need. The engine is compiled for each, so that
+    /// a fault without them pays nothing.
     #[cold]
+    #[inline(never)]
+    fn fault_aside(&self, address: u64, access: Access, by_kernel: bool) -> Outcome {
+        if Tracer::any_is_on() {
+            return self.fault_recorded(address, access, by_kernel);
+        }
+        let mut prepared = FaultState::new(self.memory(), Untraced, by_kernel);
+        let outcome = self.resolve(address, access, &mut prepared);
+        prepared.end();
+        outcome
+    }
+
     #[inline(never)]
     fn fault_recorded(&self, address: u64, access: Access, by_kernel: bool) -> Outcome {
         let start = self.trace_start();
@@ -239,6 +250,7 @@ impl<M: Machine> AddressSpace<M> {
         }
 
         // 4. Walk. Missing tables are installed by the same protocol as pages.
+        let mut is_new = false;
         let at = loop {
             let (entry, value, link, level) = match self.tables().look(page, &section) {
                 Walk::Leaf { entry, value, link } => (entry, value, link, 0),
@@ -271,6 +283,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             self.install_table(&at, prepared)?;
             prepared.trail.has_table();
+            is_new = true;
         };
 
         // The mutant still waits where the entry permits the access, so that it does not fault there forever.
@@ -279,6 +292,17 @@ impl<M: Machine> AddressSpace<M> {
             && (!mutant(Mutant::FrozenIgnored) || format.permits(at.value, access))
         {
             return Err(Retry::Wait(Blocker::Fork));
+        }
+        if N::SEEKS_HUGE
+            && at.value == 0
+            && !is_new
+            && let Some(outcome) =
+                self.map_huge_over_table(&vma, page, access, prepared, &section)?
+        {
+            return Ok(match outcome {
+                Outcome::Resolved => self.done(mode, outcome),
+                error => self.fails(mode, error),
+            });
         }
 
         // 5. to 9. Prepare, claim, validate, complete and publish, depending on the entry.

@@ -15,6 +15,8 @@ use crate::table::retry::{Blocker, Retry};
 pub(crate) trait TraceSink {
     /// Whether the fault is a forced one, which the mapping need not allow ([`crate::ops`], `access`).
     const FORCES: bool = false;
+    /// Whether the fault asks for huge pages where a table is. The shortest path does not.
+    const SEEKS_HUGE: bool = true;
     /// Records how the fault ends, unless it is withdrawn later.
     fn ends(&mut self, how: How);
     /// Records that the fault has installed a table.
@@ -24,11 +26,21 @@ pub(crate) trait TraceSink {
 }
 
 impl TraceSink for () {
+    const SEEKS_HUGE: bool = false;
     #[inline(always)]
     fn ends(&mut self, _: How) {}
     #[inline(always)]
     fn has_table(&mut self) {}
     #[inline(always)]
+    fn fell_back(&mut self, _: Retry) {}
+}
+
+/// Records nothing, for a fault that takes a longer path ([`Detours`](faultless_trace::Detours)).
+pub(crate) struct Untraced;
+
+impl TraceSink for Untraced {
+    fn ends(&mut self, _: How) {}
+    fn has_table(&mut self) {}
     fn fell_back(&mut self, _: Retry) {}
 }
 
@@ -62,6 +74,7 @@ pub(crate) struct Forced(pub(crate) FaultTrace);
 
 impl TraceSink for Forced {
     const FORCES: bool = true;
+    const SEEKS_HUGE: bool = false;
 
     fn ends(&mut self, how: How) {
         self.0.ends(how);

@@ -110,6 +110,9 @@ impl<M: Machine> AddressSpace<M> {
             child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             child.set_huge_off(self.huge_is_off());
+            if self.is_registered_for_scan() {
+                child.register_for_scan();
+            }
             let copied = fork.copy_tables(result);
             // While nothing of which the child has a copy leaves the parent.
             child.maps.notify_fork(&self.maps);

@@ -12,6 +12,7 @@ mod create;
 mod exit;
 mod fork;
 mod inspect;
+mod khugepaged;
 pub mod madvise;
 mod maps;
 mod mincore;
@@ -31,6 +32,7 @@ mod usage;
 mod userfault;
 
 pub use clear_refs::AgingMode;
+pub use khugepaged::HugeScan;
 pub use madvise::advice;
 pub use maps::{MappedFile, MapsEntry};
 pub use mlock::{lock_all_flags, lock_flags};

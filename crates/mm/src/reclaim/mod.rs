@@ -7,10 +7,11 @@
 //! * `shared`: the same for a page that several entries show.
 //! * `object`: finds pages of objects that were not used.
 //! * `lazyfree`: pages that the program does not need.
-//! * `compact`: makes a range of frames free.
+//! * `compact`: makes a range of frames free. `blocks`: makes a block for a huge page free.
 
 pub(crate) mod advised;
 mod balance;
+pub(crate) mod blocks;
 pub(crate) mod compact;
 pub(crate) mod lazyfree;
 mod object;

@@ -23,6 +23,7 @@ use core::mem::offset_of;
 use core::ops::Deref;
 
 use faultless_sync::SpinGuard;
+use faultless_sync::atomic::Ordering;
 
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
@@ -45,6 +46,10 @@ pub(crate) fn leave_list<M: Machine>(space: &AddressSpace<M>) {
         space.place.is_listed.set(0);
         // SAFETY: it is in the list.
         unsafe { list.remove(&space.place.hook) };
+    }
+    if space.is_scanned.swap(0, Ordering::Relaxed) != 0 {
+        let spaces = &space.memory().huge.scan.spaces;
+        spaces.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -79,11 +84,20 @@ impl<M: Machine> Memory<M> {
     /// Goes to the space with the lowest number above this one, with no lock held. A space that a fork adds meanwhile
     /// has a higher number than all others.
     pub(crate) fn visit_after(&'static self, number: u64) -> Option<Visit<M>> {
+        self.visit_next(number, |_| true)
+    }
+
+    /// The same of those that `is_meant` accepts.
+    pub(crate) fn visit_next(
+        &'static self,
+        number: u64,
+        is_meant: impl Fn(&AddressSpace<M>) -> bool,
+    ) -> Option<Visit<M>> {
         let spaces = self.keep_spaces();
         let mut next: Option<&AddressSpace<M>> = None;
         let _ = spaces.try_for_each(|space| {
             let is_lower = next.is_none_or(|next| space.number() < next.number());
-            if space.number() > number && is_lower {
+            if space.number() > number && is_lower && is_meant(space) {
                 // SAFETY: the space stays as long as the list is locked, and then waits for the walk that is counted
                 // below.
                 next = unsafe { AddressSpace::at(space.expose()) };

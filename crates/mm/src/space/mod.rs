@@ -12,6 +12,7 @@
 //! [`OwnedSpace`]: mappings of an object lead here ([`crate::object::mappings`]).
 
 mod edit;
+pub(crate) mod huge_scan;
 pub(crate) mod memory;
 mod owned;
 pub(crate) mod soft_dirty;
@@ -46,6 +47,8 @@ pub struct AddressSpace<M: Machine> {
     pub(crate) soft_dirty_epoch: AtomicU64,
     /// Whether the program wants no huge pages anywhere (`PR_SET_THP_DISABLE`).
     pub(crate) no_huge: Local,
+    /// Whether the scan in the background goes through the space (`crate::ops::khugepaged`).
+    pub(crate) is_scanned: AtomicU64,
     /// Whether new mappings are locked (a [`crate::tree::mapping::Locked`]).
     pub(crate) lock_future: Local,
     /// Its links in the list of all spaces, and its family.

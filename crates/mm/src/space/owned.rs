@@ -93,6 +93,7 @@ impl<M: Machine> OwnedSpace<M> {
             frame,
             soft_dirty_epoch: AtomicU64::new(0),
             no_huge: Local::new(0),
+            is_scanned: AtomicU64::new(0),
             lock_future: Local::new(0),
             place,
         };

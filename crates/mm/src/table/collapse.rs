@@ -12,14 +12,16 @@
 //! * The old table's entries stay as they are. A walk that has found one of them claims it, fails to validate, and comes
 //!   again; where it found nothing, it would take the page for gone.
 //! * Pages that are shared are copied, too, as a write to them would. A page that is pinned, swapped out or hidden, a guard
-//!   and a page of which stores are reported keep the span as it is.
+//!   and a page of which stores are reported keep the span as it is. So does a table in which nothing can be written.
 //!
 //! *Writes*: the entry and the entries of its table; the new frames and their descriptors; the old ones.
 //!
 //! *Models*: loom `table/collapse.rs`.
 
 use faultless_frames::Flags;
-use faultless_paging::{ENTRIES, Frame, Gather, PAGE_SIZE, Page, Pages, Pte, Table, Value, Walk};
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Pte, Table, Value, Walk,
+};
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
@@ -27,7 +29,7 @@ use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::table::huge::{HUGE_LEVEL, frames_of};
-use crate::table::huge_share::begin_huge;
+use crate::table::huge_share::{begin_huge, mappings_of};
 use crate::table::rss::{RssDelta, RssKind};
 use crate::table::txn::PteTxn;
 
@@ -52,6 +54,48 @@ pub(crate) struct NewHuge {
     pub(crate) leaf: Value,
     /// The number of the space.
     pub(crate) owner: u64,
+    /// How many empty entries and shared pages there may be.
+    pub(crate) bounds: Bounds,
+}
+
+/// The most entries of some kinds in a table that is collapsed.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) empty: u32,
+    pub(crate) shared: u32,
+}
+
+impl Bounds {
+    /// None: a program has asked for the huge page.
+    pub(crate) const NONE: Self = Self {
+        empty: u32::MAX,
+        shared: u32::MAX,
+    };
+}
+
+/// What the entries of a table hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Survey {
+    /// Nothing, or the shared zero page.
+    pub(crate) empty: u32,
+    /// Pages that were swapped out.
+    pub(crate) swapped: u32,
+    /// Pages that other entries map, too.
+    pub(crate) shared: u32,
+    /// Pages that were used.
+    pub(crate) used: u32,
+    /// Pages that can be written.
+    pub(crate) writable: u32,
+    /// Something that cannot be in a huge page.
+    unfit: u32,
+}
+
+impl Survey {
+    /// Whether a huge page can take the place of the table, once swapped pages are back. As on Linux, not if nothing in it
+    /// can be written.
+    pub(crate) fn is_fit(&self) -> bool {
+        self.unfit == 0 && self.writable > 0
+    }
 }
 
 impl<M: Machine> Tables<M> {
@@ -85,11 +129,7 @@ impl<M: Machine> Tables<M> {
         let frame = format.frame(value);
         // SAFETY: found linked inside the section.
         let table = unsafe { Table::at(machine, frame) };
-        if !table
-            .entries()
-            .iter()
-            .all(|entry| self.may_collapse(entry.load()))
-        {
+        if !self.survey(table).is_fit() {
             return (Collapsed::Unfit, false);
         }
         let Ok(claim) = txn.claim_present(entry, value, || Ok(())) else {
@@ -112,7 +152,9 @@ impl<M: Machine> Tables<M> {
         self.flush(&mut gather);
         // Only claims appear from here on, of faults that withdraw them. Pins are taken under claims.
         let values = || table.entries().iter().map(|entry| self.settled(entry));
-        if !values().all(|value| self.may_collapse(value)) {
+        let found = self.survey_of(values());
+        let is_in_bounds = found.empty <= new.bounds.empty && found.shared <= new.bounds.shared;
+        if !found.is_fit() || found.swapped > 0 || !is_in_bounds {
             // Dropping the claim shows the table again.
             return (Collapsed::Unfit, false);
         }
@@ -155,20 +197,37 @@ impl<M: Machine> Tables<M> {
         (Collapsed::Done, true)
     }
 
-    /// Whether an entry lets its page be a part of a huge page: it has none, or an anonymous page that nothing pins.
-    fn may_collapse(&self, value: Value) -> bool {
-        match Self::FORMAT.decode(value, 0) {
-            Pte::Empty => true,
-            // Looked at again once it is not.
-            Pte::Claimed => true,
-            Pte::Page(_) => {
-                let is_fit = match self.counted(value) {
-                    Some(page) => page.flags().has(Flags::ANONYMOUS) && page.pins() == 0,
-                    None => !Self::FORMAT.is_device(value),
-                };
-                is_fit && !Self::FORMAT.reports_writes(value)
+    /// Returns what the entries of a table hold. Changes nothing.
+    pub(crate) fn survey(&self, table: &Table) -> Survey {
+        self.survey_of(table.entries().iter().map(Entry::load))
+    }
+
+    fn survey_of(&self, values: impl Iterator<Item = Value>) -> Survey {
+        let (format, source) = (Self::FORMAT, self.machine().frames());
+        let mut found = Survey::default();
+        for value in values {
+            match format.decode(value, 0) {
+                Pte::Empty => found.empty += 1,
+                // Looked at again once it is not.
+                Pte::Claimed => {}
+                Pte::Swap(_) if !format.reports_writes(value) => found.swapped += 1,
+                Pte::Page(frame) if self.is_zero_page(frame) => found.empty += 1,
+                Pte::Page(frame) if self.is_fit(value) => {
+                    found.shared += u32::from(mappings_of(source, frame) > 1);
+                    found.used += u32::from(format.is_used(value));
+                    found.writable += u32::from(format.is_writable(value));
+                }
+                _ => found.unfit += 1,
             }
-            _ => false,
         }
+        found
+    }
+
+    /// Whether a page can be a part of a huge page: an anonymous page that nothing pins.
+    fn is_fit(&self, value: Value) -> bool {
+        let is_free = self
+            .counted(value)
+            .is_some_and(|page| page.flags().has(Flags::ANONYMOUS) && page.pins() == 0);
+        is_free && !Self::FORMAT.reports_writes(value)
     }
 }

@@ -25,6 +25,7 @@ pub(crate) mod rss;
 mod swap;
 pub(crate) mod taken;
 pub(crate) mod txn;
+pub(crate) mod vacated;
 pub(crate) mod zap;
 
 use faultless_paging::{EntryFormat, Format, Frame, SpaceId};

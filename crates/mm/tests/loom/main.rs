@@ -25,6 +25,7 @@ mod table {
     mod huge;
     mod moves;
     mod rss;
+    mod vacated;
 }
 mod object {
     mod device;

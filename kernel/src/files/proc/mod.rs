@@ -273,7 +273,7 @@ impl Entry {
         match self {
             Self::Root => 1,
             Self::Folder(folder) => 0x100 + folder as u64,
-            Self::System(system) => 0x200 + system as u64,
+            Self::System(system) => 0x200 + system.number(),
             Self::Fixed(text) => 0x1_0000_0000 | text.as_ptr() as u64 & 0xffff_ffff,
             Self::Current(current) => 0x300 + current as u64,
             Self::Process(number) => process(number, 1),

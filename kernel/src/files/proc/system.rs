@@ -19,18 +19,11 @@ use crate::syscall::identity;
 pub enum System {
     BootId,
     CpuInfo,
-    HugeDefrag,
-    HugeEnabled,
-    HugeShared,
-    HugeZeroPage,
+    Huge(Setting),
     Interrupts,
     LoadAverage,
     MemInfo,
     PageCluster,
-    PoolFree,
-    PoolReserved,
-    PoolSize,
-    PoolSurplus,
     Release,
     Stat,
     Swaps,
@@ -45,10 +38,7 @@ impl System {
         match self {
             Self::BootId => uuid(text, [0x0fa1_71e5, time::real_now() - time::now()]),
             Self::CpuInfo => cpu::describe(&mut |line| text.line(line)),
-            Self::HugeDefrag => Setting::Defrag.write(text),
-            Self::HugeEnabled => Setting::Enabled.write(text),
-            Self::HugeShared => Setting::Shared.write(text),
-            Self::HugeZeroPage => Setting::ZeroPage.write(text),
+            Self::Huge(setting) => setting.write(text),
             Self::Interrupts => interrupts(text),
             Self::LoadAverage => text.line(format_args!(
                 "0.00 0.00 0.00 1/{} {}",
@@ -57,10 +47,6 @@ impl System {
             )),
             Self::MemInfo => meminfo(text),
             Self::PageCluster => text.line(format_args!("{}", swap::cluster())),
-            Self::PoolFree => Setting::PoolFree.write(text),
-            Self::PoolReserved => Setting::PoolReserved.write(text),
-            Self::PoolSize => Setting::Pool.write(text),
-            Self::PoolSurplus => Setting::PoolSurplus.write(text),
             Self::Release => text.line(format_args!("{}", identity::RELEASE)),
             Self::Stat => stat(text),
             Self::Swaps => swaps(text),
@@ -80,6 +66,27 @@ impl System {
 }
 
 impl System {
+    /// Returns a number that no other file of `/proc` has.
+    pub fn number(self) -> u64 {
+        match self {
+            Self::BootId => 0,
+            Self::CpuInfo => 1,
+            Self::Interrupts => 2,
+            Self::LoadAverage => 3,
+            Self::MemInfo => 4,
+            Self::PageCluster => 5,
+            Self::Release => 6,
+            Self::Stat => 7,
+            Self::Swaps => 8,
+            Self::Uptime => 9,
+            Self::Uuid => 10,
+            Self::Version => 11,
+            Self::VmStat => 12,
+            // In `/sys`.
+            Self::Huge(_) => 0xff,
+        }
+    }
+
     /// Whether it is a setting, which can be written.
     pub fn is_setting(self) -> bool {
         self == Self::PageCluster || self.huge().is_some()
@@ -88,14 +95,7 @@ impl System {
     /// Returns the setting of huge pages, in `/sys`, if it is one.
     fn huge(self) -> Option<Setting> {
         match self {
-            Self::HugeDefrag => Some(Setting::Defrag),
-            Self::HugeEnabled => Some(Setting::Enabled),
-            Self::HugeShared => Some(Setting::Shared),
-            Self::HugeZeroPage => Some(Setting::ZeroPage),
-            Self::PoolFree => Some(Setting::PoolFree),
-            Self::PoolReserved => Some(Setting::PoolReserved),
-            Self::PoolSize => Some(Setting::Pool),
-            Self::PoolSurplus => Some(Setting::PoolSurplus),
+            Self::Huge(setting) => Some(setting),
             _ => None,
         }
     }
@@ -226,6 +226,10 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("thp_file_mapped", Counter::ThpFileMapped),
         ("thp_zero_page_maps", Counter::ThpZeroPageMaps),
         ("thp_collapse_alloc", Counter::ThpCollapse),
+        ("thp_collapse_alloc_failed", Counter::ThpCollapseFailed),
+        ("thp_scan_exceed_none_pte", Counter::ThpScanExceedNone),
+        ("thp_scan_exceed_swap_pte", Counter::ThpScanExceedSwap),
+        ("thp_scan_exceed_share_pte", Counter::ThpScanExceedShared),
         ("thp_split_pmd", Counter::ThpSplit),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (

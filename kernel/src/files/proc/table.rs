@@ -1,5 +1,6 @@
 //! The fixed names of `/proc`.
 
+use super::super::huge_pages::Setting;
 use super::system::System;
 use super::{Current, Entry};
 
@@ -75,7 +76,7 @@ const RANDOM: &[Row] = &[
 const MEMORY: &[Row] = &[
     ("max_map_count", Entry::Fixed("65530\n")),
     ("mmap_min_addr", Entry::Fixed("65536\n")),
-    ("nr_hugepages", Entry::System(System::PoolSize)),
+    ("nr_hugepages", Entry::System(System::Huge(Setting::Pool))),
     ("overcommit_memory", Entry::Fixed("0\n")),
     ("overcommit_ratio", Entry::Fixed("50\n")),
     ("page-cluster", Entry::System(System::PageCluster)),

@@ -3,6 +3,8 @@
 //! * Where an entry above the lowest level is empty, huge pages are wanted, and one mapping covers the whole span, a
 //!   write maps a fresh huge page, and a read the shared huge zero page. It is the protocol of a small page, one level up:
 //!   claim, fence, validate, publish. Validation asks every slot of the span whether it still holds the mapping.
+//! * Where a table is, but empty, the huge page takes its place ([`crate::table::vacated`]). The shortest path of a fault does
+//!   not look for that: with huge pages, faults take another one ([`faultless_trace::Detours`]).
 //! * A write to the huge zero page maps a fresh huge page in its place. So memory that is read first costs two faults, not
 //!   one for each small page.
 //! * Without a free block of frames, or where two mappings share the span, the fault maps a small page. It never waits
@@ -15,7 +17,8 @@
 //! *Models*: loom `fault/huge.rs`.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, ENTRIES, Gather, Page};
+use faultless_paging::{Access, ENTRIES, Gather, Page, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::{Counter, How};
 
@@ -24,8 +27,9 @@ use crate::base::machine::Machine;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
+use crate::lock::vma::VmaRef;
 use crate::space::AddressSpace;
-use crate::table::huge::huge_span;
+use crate::table::huge::{HUGE_LEVEL, huge_span};
 use crate::table::huge_share::begin_huge;
 use crate::table::retry::Retry;
 use crate::table::rss::{RssDelta, RssKind};
@@ -64,6 +68,7 @@ impl<M: Machine> AddressSpace<M> {
         if !self.wants_huge_page(at, page) {
             return Ok(false);
         }
+        self.register_for_scan();
         if access == Access::Write {
             let is_mapped = self.map_fresh_huge_page(at, page, prepared)?;
             if is_mapped {
@@ -80,13 +85,55 @@ impl<M: Machine> AddressSpace<M> {
         };
         let format = Self::FORMAT;
         let leaf = format.huge(format.leaf_of(zero, false, at.vma.protection(), false));
-        self.tables().transact(at, || {
+        let is_mapped = self.tables().transact_over(at, huge_span(page.0), || {
             self.validate_span(at, page)?;
             Ok(self.tables().with_tlb_owner(leaf))
         })?;
+        if !is_mapped {
+            return Ok(false);
+        }
         self.memory().count(Counter::ThpZeroPageMaps);
         prepared.trail.ends(How::ZeroPage);
         Ok(true)
+    }
+
+    /// Resolves an access to an empty entry with a huge page, if its whole table is empty. `None`: a small page is mapped as
+    /// usual.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn map_huge_over_table<'s, N: TraceSink>(
+        &'s self,
+        vma: &VmaRef<'s>,
+        page: Page,
+        access: Access,
+        prepared: &mut FaultState<M, N>,
+        section: &'s Section<'_>,
+    ) -> Result<Option<Outcome>, Retry> {
+        let is_never = self.memory().huge.mode() == HugeMode::Never && !vma.is_special();
+        if is_never || N::FORCES {
+            return Ok(None);
+        }
+        let at = match self.tables().descend_to(page, HUGE_LEVEL, section) {
+            Walk::Leaf { entry, value, link } if Self::FORMAT.is_table(value) => PteRef {
+                entry,
+                value,
+                link,
+                vma,
+            },
+            // The table has gone.
+            _ => return Err(Retry::TableChanged),
+        };
+        if self.tables().is_vacated(at.value) {
+            if vma.is_special() {
+                return self.map_huge_of_object(&at, page, access, prepared);
+            }
+            let is_mapped = self.map_huge_page(&at, page, access, prepared)?;
+            return Ok(is_mapped.then_some(Outcome::Resolved));
+        }
+        if !self.is_registered_for_scan() && self.wants_huge_page(&at, page) {
+            self.register_for_scan();
+        }
+        Ok(None)
     }
 
     /// Whether the span around a page is to have a huge page, as far as its mapping and the settings say.
@@ -125,7 +172,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Maps a fresh huge page, in place of nothing or of the huge zero page. `Ok(false)`: no block is free.
+    /// Maps a fresh huge page, in place of nothing, of an empty table or of the huge zero page. `Ok(false)`: no block is
+    /// free, or the table is not empty.
     fn map_fresh_huge_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -142,17 +190,20 @@ impl<M: Machine> AddressSpace<M> {
             (first, table),
             (self.number(), huge_span(page.0).start),
         );
-        self.tables().transact(at, || {
+        let is_mapped = self.tables().transact_over(at, huge_span(page.0), || {
             self.validate_span(at, page)?;
             prepared.huge_page_used();
             let leaf = format.leaf_of(first, true, at.vma.protection(), true);
-            if at.value != 0 && !mutant(Mutant::HugeZeroNotFlushed) {
+            if format.is_huge(at.value) && !mutant(Mutant::HugeZeroNotFlushed) {
                 let mut gather = Gather::new();
                 self.tables().gather_huge(at.value, page.0, &mut gather);
                 self.tables().flush(&mut gather);
             }
             Ok(self.tables().with_tlb_owner(format.huge(leaf)))
         })?;
+        if !is_mapped {
+            return Ok(false);
+        }
         let mut came = RssDelta::default();
         came.add_many(RssKind::Anonymous, ENTRIES as u64);
         self.tables().rss.came_all(self.machine().cpu(), &came);

@@ -83,7 +83,7 @@ impl<M: Machine> AddressSpace<M> {
         let format = Self::FORMAT;
         let source = self.machine().frames();
         let mut kind = RssKind::SharedMemory;
-        self.tables().transact(at, || {
+        let is_mapped = self.tables().transact_over(at, span, || {
             self.validate_span(at, page)?;
             self.count_whole(object, first, base)?;
             if !deposit(source, first, table) {
@@ -102,6 +102,9 @@ impl<M: Machine> AddressSpace<M> {
             let leaf = format.leaf_of(first, stores, protection, is_write);
             Ok(self.tables().with_tlb_owner(format.huge(leaf)))
         })?;
+        if !is_mapped {
+            return Ok(None);
+        }
         let mut came = RssDelta::default();
         came.add_many(kind, ENTRIES as u64);
         self.tables().rss.came_all(self.machine().cpu(), &came);

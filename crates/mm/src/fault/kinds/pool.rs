@@ -61,7 +61,7 @@ impl<M: Machine> AddressSpace<M> {
         );
         let is_write = access == Access::Write;
         let protection = at.vma.protection();
-        self.tables().transact(at, || {
+        let is_mapped = self.tables().transact_over(at, span, || {
             self.validate_span(at, page)?;
             if let Some(from) = from {
                 self.count_whole(object, from, base)?;
@@ -81,6 +81,9 @@ impl<M: Machine> AddressSpace<M> {
             let leaf = Self::FORMAT.leaf_of(first, write, protection, is_write);
             Ok(self.tables().with_tlb_owner(Self::FORMAT.huge(leaf)))
         })?;
+        if !is_mapped {
+            return Ok(None);
+        }
         let mut came = RssDelta::default();
         came.add_many(RssKind::Anonymous, ENTRIES as u64);
         self.tables().rss.came_all(machine.cpu(), &came);

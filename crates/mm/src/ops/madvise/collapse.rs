@@ -6,15 +6,16 @@
 //!
 //! The work is in [`crate::table::collapse`].
 
-use faultless_frames::FrameSource;
-use faultless_paging::Pages;
+use faultless_frames::{FrameSource, NoMemory};
+use faultless_paging::{Frame, Pages};
 use faultless_sync::{Backoff, cond_resched};
+use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::ops::madvise::{advice, allow};
 use crate::space::AddressSpace;
-use crate::table::collapse::{Collapsed, NewHuge};
+use crate::table::collapse::{Bounds, Collapsed, NewHuge};
 use crate::table::huge::huge_span;
 use crate::tree::mapping::{Attributes, Huge};
 
@@ -62,23 +63,65 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// Collapses a span. No writer, and no other operation that keeps mappings as they are, is at work there meanwhile.
+    /// Collapses a span, for a program.
     fn collapse_span(&self, span: Pages) -> Result<(), Errno> {
+        let (memory, is_allowed) = (self.memory(), |attributes: &Attributes| {
+            allow(attributes, advice::COLLAPSE)
+        });
+        let block = || {
+            memory.allocate_huge().or_else(|_| {
+                memory.expedite();
+                memory.allocate_huge()
+            })
+        };
+        self.make_huge(span, Bounds::NONE, is_allowed, block)
+    }
+
+    /// Makes the pages of a span one huge page, in a block that `block` allocates, if `is_allowed` says nothing against their
+    /// mapping. No writer, and no other operation that keeps mappings as they are, is at work there meanwhile.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::collapse`].
+    pub(crate) fn make_huge(
+        &self,
+        span: Pages,
+        bounds: Bounds,
+        is_allowed: impl Fn(&Attributes) -> Result<(), Errno>,
+        block: impl FnOnce() -> Result<Frame, NoMemory>,
+    ) -> Result<(), Errno> {
+        let memory = self.memory();
+        let counted = |result: Result<Frame, NoMemory>| {
+            result.inspect_err(|_| memory.count(Counter::ThpCollapseFailed))
+        };
+        let first = counted(block())?;
+        let give_back = || memory.free_huge(first);
+        let table = memory.allocate_deposit().inspect_err(|_| give_back())?;
+        let (result, is_used) = self.make_huge_of((first, table), span, bounds, is_allowed);
+        if !is_used {
+            give_back();
+            let machine = self.machine();
+            machine.frames().free(machine.cpu(), table);
+        }
+        result
+    }
+
+    /// The same with a block and a table for its split. Returns whether they are used.
+    fn make_huge_of(
+        &self,
+        (first, table): (Frame, Frame),
+        span: Pages,
+        bounds: Bounds,
+        is_allowed: impl Fn(&Attributes) -> Result<(), Errno>,
+    ) -> (Result<(), Errno>, bool) {
         let _lock = self.maps.lock_range(span);
         let attributes = match self.next_part(span.start, span.end) {
             Some((run, Some(attributes))) if run.pages == span && run.word.is_live() => attributes,
             // Several mappings share the span, or it was unmapped since.
-            _ => return Err(Errno::EINVAL),
+            _ => return (Err(Errno::EINVAL), false),
         };
-        allow(&attributes, advice::COLLAPSE)?;
-        let memory = self.memory();
-        let first = memory.allocate_huge().or_else(|_| {
-            memory.expedite();
-            memory.allocate_huge()
-        })?;
-        let table = memory
-            .allocate_deposit()
-            .inspect_err(|_| memory.free_huge(first))?;
+        if let Err(error) = is_allowed(&attributes) {
+            return (Err(error), false);
+        }
         let (format, protection) = (Self::FORMAT, attributes.protection);
         // It counts as written: of a page that was, nothing else would say so.
         let leaf = format.leaf_of(first, protection.write, protection, true);
@@ -87,6 +130,7 @@ impl<M: Machine> AddressSpace<M> {
             table,
             leaf: format.huge(format.written(leaf)),
             owner: self.number(),
+            bounds,
         };
         let mut backoff = Backoff::new();
         let (ended, is_used) = loop {
@@ -96,16 +140,12 @@ impl<M: Machine> AddressSpace<M> {
             }
             backoff.rest(self.machine());
         };
-        if !is_used {
-            memory.free_huge(first);
-            let machine = self.machine();
-            machine.frames().free(machine.cpu(), table);
-        }
-        match ended {
+        let result = match ended {
             Collapsed::Done => Ok(()),
             Collapsed::Busy => Err(Errno::EAGAIN),
             Collapsed::Unfit => Err(Errno::EINVAL),
-        }
+        };
+        (result, is_used)
     }
 }
 

@@ -45,6 +45,9 @@ impl<M: Machine> AddressSpace<M> {
             allow(from, what)?;
             Ok(advised(from.flags, what))
         };
+        if what == advice::HUGEPAGE {
+            self.register_for_scan();
+        }
         match self.relabel(&lock, pages, Errno::EAGAIN, change)? {
             true => Ok(()),
             false => Err(Errno::ENOMEM),

@@ -20,7 +20,7 @@ const BATCH: u64 = 64;
 
 impl<M: Machine> AddressSpace<M> {
     /// Brings back the swapped pages of `pages`, as far as there is memory. Mappings may change meanwhile.
-    pub(super) fn bring_back(&self, pages: Pages) {
+    pub(crate) fn bring_back(&self, pages: Pages) {
         if !self.memory().may_have_swapped() {
             return;
         }

@@ -172,6 +172,8 @@ fn a_collapse_beside_a_child() {
         world.cpu().store(0, 1).unwrap();
         world.cpu().store(PAGE, 2).unwrap();
         let child = Arc::new(world.space().fork().unwrap());
+        // Something can be written.
+        world.cpu().set_bits(PAGE, 8).unwrap();
         let thread = world.run_in(&child, 1, |cpu| {
             cpu.set_bits(0, 8).unwrap();
             assert_eq!([0, 1].map(|page| cpu.load(page * PAGE)), [Ok(9), Ok(2)]);
@@ -180,7 +182,7 @@ fn a_collapse_beside_a_child() {
         world.cpu().set_bits(PAGE, 4).unwrap();
         assert_eq!(
             [0, 1].map(|page| world.cpu().load(page * PAGE)),
-            [Ok(1), Ok(6)]
+            [Ok(1), Ok(14)]
         );
         thread.join().unwrap();
         let child = Arc::into_inner(child).unwrap();

@@ -143,6 +143,10 @@ fn any(
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
     // Errors are effects of the other threads.
     let _ = match rng.gen_range(0..38) {
+        36 if pages <= 2 => {
+            space.memory().scan_huge();
+            Ok(())
+        }
         36 => {
             let what = if one {
                 advice::NOHUGEPAGE
