@@ -64,6 +64,7 @@ impl World {
         #[cfg(shuttle)]
         if super::machine::wants_huge() {
             memory.set_huge_mode(HugeMode::Always);
+            memory.set_shared_huge_mode(HugeMode::Always);
         }
         Arc::new(Self {
             space,
@@ -88,6 +89,7 @@ impl World {
     #[cfg(shuttle)]
     pub fn keep_small(&self) {
         self.space.memory().set_huge_mode(HugeMode::Never);
+        self.space.memory().set_shared_huge_mode(HugeMode::Never);
     }
 
     /// The address space.

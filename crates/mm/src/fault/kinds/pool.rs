@@ -4,7 +4,7 @@
 //! * A fault maps a huge page of the pool, or is SIGBUS. A space with a reservation always gets one.
 //! * What is mapped is an anonymous huge page like others: a fork shares it, and a write after that copies one small page, which is
 //!   not of the pool. Linux copies the whole, and kills the child if the pool has none left.
-//! * Where a table is in the way, pages are small ones, and no reservation is used.
+//! * Where a table with pages is in the way, private pages are small ones, and no reservation is used.
 //!
 //! *Writes*: the entry; the frames and their descriptors; the object's slot, and the pool's lock.
 
