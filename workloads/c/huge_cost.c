@@ -3,13 +3,14 @@
 // huge_cost: what work on memory costs where huge pages may be used.
 //
 // A line for each step gives its name and the nanoseconds for each page of 4 KiB
-// (write, read, write_after_read), or of 2 MiB (the others). With a clock that
+// (write, read, write_after_read, shared_write, pool_write, pool_shared_write), or of 2 MiB (the others). With a clock that
 // counts instructions (./x run --icount, ./x compare with one CPU) these are
 // instructions.
 
 #define _GNU_SOURCE
 #include "common.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -137,6 +138,67 @@ static void changed(void)
     must(munmap(to, bytes) == 0, "munmap");
 }
 
+// Shared memory: written, mapped a second time, and a page of each huge page unmapped. Only where a program may set that.
+static void shared(void)
+{
+    int setting = open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_WRONLY);
+    int file = memfd_create("huge_cost", 0);
+    char *at, *again;
+
+    if (setting < 0 || write(setting, "always", 6) != 6 || file < 0)
+        return;
+    must(ftruncate(file, (off_t)bytes) == 0, "ftruncate");
+    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    again = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    must(at != MAP_FAILED && again != MAP_FAILED, "mmap");
+    begin();
+    write_every(at, PAGE, 0);
+    end("shared_write", PAGE);
+    begin();
+    read_every(again, PAGE);
+    end("shared_again", HUGE);
+    begin();
+    must(munmap(again, bytes) == 0, "munmap");
+    end("shared_munmap", HUGE);
+    begin();
+    for (size_t i = 0; i < bytes; i += HUGE)
+        must(mprotect(at + i + PAGE, PAGE, PROT_READ) == 0, "mprotect");
+    end("shared_split", HUGE);
+    must(munmap(at, bytes) == 0, "munmap");
+    must(write(setting, "never", 5) == 5, "shmem_enabled");
+    close(file);
+    close(setting);
+}
+
+// The pool of huge pages, likewise.
+static void pooled(void)
+{
+    FILE *setting = fopen("/proc/sys/vm/nr_hugepages", "w");
+    char *at;
+
+    if (setting == NULL)
+        return;
+    fprintf(setting, "%zu", bytes / HUGE);
+    fclose(setting);
+    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (at == MAP_FAILED)
+        return;
+    begin();
+    write_every(at, PAGE, 0);
+    end("pool_write", PAGE);
+    begin();
+    must(munmap(at, bytes) == 0, "munmap");
+    end("pool_munmap", HUGE);
+    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    must(at != MAP_FAILED, "mmap");
+    begin();
+    write_every(at, PAGE, 0);
+    end("pool_shared_write", PAGE);
+    begin();
+    must(munmap(at, bytes) == 0, "munmap");
+    end("pool_shared_munmap", HUGE);
+}
+
 int main(int count, char **words)
 {
     if (count == 2 && strcmp(words[1], "--help") == 0) {
@@ -151,5 +213,7 @@ int main(int count, char **words)
     first_touch();
     forked();
     changed();
+    shared();
+    pooled();
     return 0;
 }

@@ -29,8 +29,8 @@ pub struct Resources {
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
 
-    /// Use huge pages for these mappings
-    #[arg(long, value_enum, default_value = "never")]
+    /// Use huge pages for these mappings, as Linux's transparent_hugepage/enabled
+    #[arg(long, value_enum, default_value = "always")]
     pub huge: Huge,
 
     /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, eager_page_split=N,

@@ -20,7 +20,7 @@ use faultless_sync::{Mutant, mutant};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
-use crate::object::radix::{PageSlot, Slot};
+use crate::object::radix::PageSlot;
 use crate::object::{MemoryObject, ObjectInner};
 use crate::table::huge::frames_of;
 
@@ -102,11 +102,14 @@ impl<M: Machine> Memory<M> {
         (first, before): (Frame, PageSlot),
     ) -> Result<bool, Errno> {
         let (source, pages) = (self.machine().frames(), base..base + ENTRIES as u64);
-        let charged = pages.clone().try_for_each(|index| {
-            let made = self.make_slot(cache, index).map_err(Errno::from);
-            made.and_then(|()| cache.charge(index))
-                .map_err(|error| (index, error))
-        });
+        let made = cache.pages.make_slots(pages.clone(), self);
+        let charged = match (made, cache.backing) {
+            (Err(none), _) => Err((base, Errno::from(none))),
+            (_, None) => Ok(()),
+            _ => pages
+                .clone()
+                .try_for_each(|index| cache.charge(index).map_err(|error| (index, error))),
+        };
         if let Err((failed, error)) = charged {
             (base..failed).for_each(|index| cache.uncharge(index));
             self.free_huge(first);
@@ -124,15 +127,16 @@ impl<M: Machine> Memory<M> {
             self.end_reservations(1);
         }
         let mut is_whole = begins;
-        for (frame, index) in frames_of(first).zip(pages.clone()).skip(1) {
-            let page = PageSlot::Page(frame);
-            let is_added = begins
-                && slot(index).is_some_and(|slot| slot.replace(PageSlot::Empty, page).is_ok());
-            if !is_added {
-                is_whole = false;
-                self.drop_unused(cache, index, frame);
-            }
-        }
+        cache
+            .pages
+            .for_each_slot(base + 1..pages.end, |index, slot| {
+                let frame = Frame(first.0 + (index - base));
+                let page = PageSlot::Page(frame);
+                if !begins || slot.replace(PageSlot::Empty, page).is_err() {
+                    is_whole = false;
+                    self.drop_unused(cache, index, frame);
+                }
+            });
         if is_whole {
             self.mark_whole(cache, base, first);
         }
@@ -167,12 +171,12 @@ impl<M: Machine> Memory<M> {
         self.count_object_huge(first, 1);
         // What takes a page away empties its slot, and then writes the first descriptor: that write comes first, and the
         // emptied slot is seen here, or it finds the mark.
-        let holds = |(frame, index): (Frame, u64)| {
-            let slot = cache.pages.find(index);
-            slot.map(Slot::load) == Some(PageSlot::Page(frame))
-        };
-        let mut others = frames_of(first).zip(base..).skip(1);
-        if !others.all(holds) && !mutant(Mutant::WholeNotValidated) {
+        let mut holds = true;
+        let others = base + 1..base + ENTRIES as u64;
+        cache.pages.for_each_slot(others, |index, slot| {
+            holds &= slot.load() == PageSlot::Page(Frame(first.0 + (index - base)));
+        });
+        if !holds && !mutant(Mutant::WholeNotValidated) {
             self.ends_whole(cache, first);
         }
     }

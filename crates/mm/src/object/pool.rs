@@ -9,6 +9,7 @@
 
 use faultless_frames::{FrameSource, HugePool, PoolSizes};
 use faultless_paging::{ENTRIES, Frame, PAGE_SIZE};
+use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
 
 use crate::base::errno::Errno;
@@ -19,6 +20,8 @@ use crate::object::radix::{PageSlot, Slot};
 use crate::object::{MemoryObject, ObjectInner};
 use crate::table::huge::frames_of;
 
+/// How often a reservation waits for readers of what was unmapped.
+const LOOKS: u32 = 32;
 /// Pages of a huge page.
 const PAGES: u64 = ENTRIES as u64;
 
@@ -69,12 +72,15 @@ impl<M: Machine> MemoryObject<M> {
             return Err(Errno::ENOMEM);
         };
         let machine = self.memory.machine();
-        if !pool.reserve(machine, missing) {
-            // Objects without mappings may still wait for readers.
-            self.memory.expedite();
-            if !pool.reserve(machine, missing) {
+        let (mut looks, mut backoff) = (0, Backoff::new());
+        while !pool.reserve(machine, missing) {
+            if looks == LOOKS {
                 return Err(Errno::ENOMEM);
             }
+            // Objects that were unmapped just now may still wait for readers.
+            self.memory.expedite();
+            backoff.rest(machine);
+            looks += 1;
         }
         for base in slots() {
             let slot = self.cache().pages.find(base);

@@ -201,6 +201,62 @@ impl Radix {
         }
     }
 
+    /// Returns the slots of a page and of those behind it in the same node, if there is one.
+    pub(crate) fn slots_from(&self, index: u64) -> &[Slot] {
+        let (_, node, mut height) = self.root();
+        let Some(mut node) = node.filter(|_| below(height, index) == index) else {
+            return &[];
+        };
+        loop {
+            height -= 1;
+            let at = number(height, index);
+            if height == 0 {
+                return &node.slots[at..];
+            }
+            match node.slots[at].node() {
+                Some(below) => node = below,
+                None => return &[],
+            }
+        }
+    }
+
+    /// Calls `act` with the slots of `pages` in order, and with their numbers. All of them were made.
+    pub(crate) fn for_each_slot(
+        &self,
+        pages: core::ops::Range<u64>,
+        mut act: impl FnMut(u64, &Slot),
+    ) {
+        let mut at = pages.start;
+        while at < pages.end {
+            let slots = self.slots_from(at);
+            if slots.is_empty() {
+                debug_assert!(false, "a slot was not made");
+                return;
+            }
+            for slot in slots.iter().take((pages.end - at) as usize) {
+                act(at, slot);
+                at += 1;
+            }
+        }
+    }
+
+    /// Makes the slots of `pages`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub(crate) fn make_slots(
+        &self,
+        pages: core::ops::Range<u64>,
+        nodes: &impl Nodes,
+    ) -> Result<(), NoMemory> {
+        let mut at = pages.start;
+        while at < pages.end {
+            self.slot(at, nodes)?;
+            at += self.slots_from(at).len().max(1) as u64;
+        }
+        Ok(())
+    }
+
     /// Returns the slot of a page, and makes it if necessary.
     ///
     /// # Errors
