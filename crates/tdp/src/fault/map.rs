@@ -122,7 +122,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     /// Claims the entry of a page, validates, and publishes what the host shows. `writes`: the guest is about to store to it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(
         &self,
         mapping: &Mapping<'_, M>,
