@@ -30,6 +30,8 @@ fn guests_beside_changes_of_their_memory() {
         (2, "--kvm"),
         (4, "--kvm"),
         (2, "--kvm=tdp_mmu=N"),
+        (2, "--kvm --huge always"),
+        (2, "--kvm=tdp_mmu=N,eager_page_split=N --huge always"),
     ] {
         let options = format!("{kvm} --verify");
         passes(&program, cpus, &options, "guests and host agree");

@@ -99,6 +99,29 @@ fn the_dirty_log_is_right() {
     }
 }
 
+/// Guests of huge pages: split for the log and whole again, by both MMUs; at the first store, without eager splits.
+#[test]
+#[ignore = "boots the kernel for minutes: ./x test kvm"]
+fn huge_pages() {
+    let lines = [
+        "dirty_log_perf_test -s anonymous_thp -v 2 -b 16M",
+        "dirty_log_perf_test -s anonymous_thp -v 2 -b 16M -g",
+        "kvm_page_table_test -s anonymous_thp -b 16M -v 2",
+        "demand_paging_test -s anonymous_thp -b 8M -v 2",
+        "access_tracking_perf_test -s anonymous_thp -b 8M -v 2",
+    ];
+    for kvm in [
+        "",
+        "=tdp_mmu=N",
+        "=eager_page_split=N",
+        "=tdp_mmu=N,eager_page_split=N",
+        "=fast_page_fault=N,accessed_bits=N",
+    ] {
+        let options = format!("--cpus 2 --huge always --verify --kvm{kvm}");
+        all_pass(&options, &lines);
+    }
+}
+
 /// Linux's names of the times, which its users know.
 #[test]
 #[ignore = "boots the kernel for minutes: ./x test kvm"]

@@ -93,28 +93,11 @@ impl<M: GuestMachine> Drop for InterruptsOff<'_, M> {
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
-    /// Walks to the entry of a page, or to that of a huge page around it.
+    /// Walks to the entry of a page, or to that of a huge page around it. One of which access is tracked looks busy.
     #[inline]
-    pub(crate) fn descend<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Walk<'s> {
+    pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
         // SAFETY: the root lives as long as `self`, and the section keeps tables from being reused.
-        match unsafe { walk::<M::SecondLevel, M>(self.machine(), self.root, page) } {
-            Walk::Busy => self.descend_to_tracked(page, section),
-            walked => walked,
-        }
-    }
-
-    /// A huge page of which access is tracked looks busy to a walk of the host's kind.
-    #[cold]
-    fn descend_to_tracked<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Walk<'s> {
-        match self.descend_to_huge(page, section) {
-            Walk::Leaf { entry, value, link } if M::SecondLevel::has_huge(value) => Walk::Huge {
-                level: HUGE_LEVEL,
-                entry,
-                value,
-                link,
-            },
-            _ => Walk::Busy,
-        }
+        unsafe { walk::<M::SecondLevel, M>(self.machine(), self.root, page) }
     }
 
     /// Walks to the entry that a huge page around a page has.
@@ -141,18 +124,21 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                     });
                 }
                 Walk::Missing { entry, link, .. } => self.install(entry, link)?,
-                Walk::Huge {
-                    entry, value, link, ..
-                } => {
-                    return Ok(Place {
-                        entry,
-                        value,
-                        link,
-                        is_huge: true,
-                    });
-                }
-                Walk::Busy => return Err(Again::Busy),
+                Walk::Huge { .. } | Walk::Busy => return self.huge_around(page, section),
             }
+        }
+    }
+
+    #[cold]
+    fn huge_around<'s>(&'s self, page: Page, section: &'s Section<'_>) -> Result<Place<'s>, Again> {
+        match self.descend_to_huge(page, section) {
+            Walk::Leaf { entry, value, link } if M::SecondLevel::has_huge(value) => Ok(Place {
+                entry,
+                value,
+                link,
+                is_huge: true,
+            }),
+            _ => Err(Again::Busy),
         }
     }
 

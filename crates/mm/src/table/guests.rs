@@ -246,6 +246,8 @@ impl<'a, M: Machine> ToldPages<'a, M> {
     }
 
     /// Returns what the entry of the huge page that begins with this page shows; `None` also if there is no huge page, or no longer.
+    #[cold]
+    #[inline(never)]
     pub fn get_huge(&mut self, first: Page) -> Option<HostPage> {
         if self
             .last

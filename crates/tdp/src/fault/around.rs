@@ -10,11 +10,10 @@
 //! *Writes*: the line of the fault's entry.
 
 use faultless_mm::HostEntry;
-use faultless_paging::{ENTRIES, Link, Page, Pages};
+use faultless_paging::{ENTRIES, Entry, Page, Pages};
 
 use crate::fault::map::Mapping;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::tables::Place;
 
 /// Entries on a cache line.
 const LINE: u64 = if ENTRIES < 8 { ENTRIES as u64 } else { 8 };
@@ -22,8 +21,8 @@ const LINE: u64 = if ENTRIES < 8 { ENTRIES as u64 } else { 8 };
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Maps what the host has of the other pages on the line of a page's entry.
     #[inline]
-    pub(crate) fn map_around(&self, around: &Mapping<'_, M>, link: &Link<'_>) {
-        let Some(table) = link.table::<M::SecondLevel, M>(self.machine()) else {
+    pub(crate) fn map_around(&self, around: &Mapping<'_, M>) {
+        let Some(table) = around.link.table::<M::SecondLevel, M>(self.machine()) else {
             return;
         };
         let first = around.pages.start & !(LINE - 1);
@@ -36,20 +35,14 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let Some(host) = around.host.beside(at) else {
                 continue;
             };
-            let place = Place {
-                entry,
-                value: 0,
-                link: *link,
-                is_huge: false,
-            };
-            self.map_one(around, (page, place), host);
+            self.map_one(around, (page, entry), host);
         }
     }
 
     fn map_one(
         &self,
         around: &Mapping<'_, M>,
-        (page, place): (u64, Place<'_>),
+        (page, entry): (u64, &Entry),
         host: HostEntry<'_, M>,
     ) {
         let Some(shown) = host.get().filter(|shown| shown.is_used) else {
@@ -61,6 +54,6 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             ..*around
         };
         // One that fails is mapped by its own fault.
-        let _ = self.publish(&mapping, &place, shown, false);
+        let _ = self.publish(&mapping, (entry, 0), shown, false);
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! *Models*: loom `log.rs`.
 
-use faultless_paging::{Access, Entry, Page, Value, Walk};
+use faultless_paging::{Access, Page, Value, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::{Event, FastPageFault};
 
@@ -95,10 +96,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         sink: &mut impl EntrySink,
     ) -> Option<Repair> {
         let section = self.memory.enter();
-        let (entry, mut value) = match self.descend(page, &section) {
-            Walk::Leaf { entry, value, .. } => (entry, value),
-            Walk::Huge { entry, .. } => return self.repair_huge(entry, access, sink),
-            Walk::Missing { .. } | Walk::Busy => return None,
+        let Walk::Leaf {
+            entry, mut value, ..
+        } = self.descend(page, &section)
+        else {
+            return self.repair_huge(page, access, sink, &section);
         };
         loop {
             sink.found(value);
@@ -120,12 +122,17 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Repairs the entry of a huge page. Only what access tracking has taken away comes back like this: a store that the entry does
     /// not allow may have to be logged, for one page of it.
     #[cold]
+    #[inline(never)]
     pub(crate) fn repair_huge(
         &self,
-        entry: &Entry,
+        page: Page,
         access: Access,
         sink: &mut impl EntrySink,
+        section: &Section<'_>,
     ) -> Option<Repair> {
+        let Walk::Leaf { entry, .. } = self.descend_to_huge(page, section) else {
+            return None;
+        };
         loop {
             let value = entry.load();
             sink.found(value);

@@ -18,14 +18,13 @@
 //! *Models*: loom `host.rs`, `log.rs`, `slots.rs`.
 
 use faultless_mm::{HostEntry, HostPage};
-use faultless_paging::{Access, Page, Pages};
+use faultless_paging::{Access, Entry, Link, Page, Pages, Value};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Mutant, mutant};
 
 use crate::fault::{GuestFault, GuestOutcome, Repair};
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::huge::span_of;
 use crate::log::ring::{DirtyRing, RingFull};
 use crate::slots::slot::SlotBody;
 use crate::tables::{Again, InterruptsOff, Place, Spot};
@@ -38,16 +37,10 @@ pub(crate) struct Mapping<'s, M: GuestMachine> {
     /// The page, or those of a huge page.
     pub(crate) pages: Pages,
     pub(crate) host: HostEntry<'s, M>,
+    /// The link of the guest's table.
+    pub(crate) link: Link<'s>,
     /// The vCPU's ring.
     pub(crate) ring: Option<&'s DirtyRing<'s>>,
-}
-
-impl<M: GuestMachine> Mapping<'_, M> {
-    /// Whether an entry shows a huge page around the page.
-    #[inline]
-    fn is_part_of(&self, place: &Place<'_>) -> bool {
-        place.is_huge && self.pages.len() == 1
-    }
 }
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
@@ -67,49 +60,27 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let at = Page(slot.host_of(page.0));
         let pages = self.space().host_pages();
         let host = pages.find(at, &section).ok_or(Again::Host(at.0))?;
-        let try_by = |pages, host, place| {
-            let mapping = Mapping {
-                slot,
-                slots: slots.frame,
-                pages,
-                host,
-                ring: fault.ring,
-            };
-            self.map_at(mapping, place, (at, access))
-        };
-        if let Some((host, pages)) = Self::huge_of(slot, page, &host) {
-            let place = self.place_huge(page, &section)?;
-            return try_by(pages, host, place);
+        if host.is_huge()
+            && let Some((host, pages)) = Self::huge_of(slot, page, &host)
+        {
+            return self.map_huge(fault, (slot, slots.frame), pages, host, &section);
         }
-        let place = self.place(page, &section)?;
-        try_by(Pages::new(page.0, page.0 + 1), host, place)
-    }
+        let shown = host.access(access).ok_or(Again::Host(at.0))?;
 
-    /// Maps a page, or a huge page, by an entry that was found, for an access to a page of the host.
-    #[inline]
-    fn map_at(
-        &self,
-        mapping: Mapping<'_, M>,
-        place: Place<'_>,
-        (at, access): (Page, Access),
-    ) -> Result<GuestOutcome, Again> {
-        let value = place.value;
-        let shown = mapping.host.access(access).ok_or(Again::Host(at.0))?;
+        let place = self.place(page, &section)?;
+        if place.is_huge {
+            return self.map_by_parts(slot, fault, &place);
+        }
+        let Place {
+            entry, value, link, ..
+        } = place;
         let format = Self::FORMAT;
         if value != 0 {
-            if place.is_huge && format.is_table(value) {
-                let (slots, pages) = ((mapping.slot, mapping.slots), mapping.pages);
-                self.replace_table(slots, pages, (&mapping.host, shown), &place)?;
-                return Ok(GuestOutcome::Resolved(Repair::Mapped));
-            }
             if format.permits(value, access) {
                 return Ok(GuestOutcome::Resolved(Repair::Spurious));
             }
             if format.is_claimed(value) {
                 return Err(Again::Busy);
-            }
-            if mapping.is_part_of(&place) {
-                return self.map_by_parts(&mapping, &place, access);
             }
             if format.frame(value) != shown.frame {
                 // The host has replaced the page, and is about to report it.
@@ -117,22 +88,32 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             }
         }
         if M::SecondLevel::is_tracked(value) {
-            return self.restore(&place, access);
+            return self.restore((entry, value), access);
         }
+        let mapping = Mapping {
+            slot,
+            slots: slots.frame,
+            pages: Pages::new(page.0, page.0 + 1),
+            host,
+            link,
+            ring: fault.ring,
+        };
         let writes = access == Access::Write;
-        self.publish(&mapping, &place, shown, writes)?;
-        if !place.is_huge {
-            self.map_around(&mapping, &place.link);
-        }
+        self.publish(&mapping, (entry, value), shown, writes)?;
+        self.map_around(&mapping);
         Ok(GuestOutcome::Resolved(Repair::Mapped))
     }
 
     /// Restores the rights of an entry of which access is tracked. A vCPU may still use them, so it is not replaced by one with
     /// fewer.
     #[cold]
-    fn restore(&self, place: &Place<'_>, access: Access) -> Result<GuestOutcome, Again> {
-        let restored = M::SecondLevel::restored(place.value);
-        match place.entry.replace(place.value, restored) {
+    pub(crate) fn restore(
+        &self,
+        (entry, value): (&Entry, Value),
+        access: Access,
+    ) -> Result<GuestOutcome, Again> {
+        let restored = M::SecondLevel::restored(value);
+        match entry.replace(value, restored) {
             Ok(()) if Self::FORMAT.permits(restored, access) => {
                 Ok(GuestOutcome::Resolved(Repair::Mapped))
             }
@@ -140,32 +121,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         }
     }
 
-    /// Resolves a fault on a small page around which the guest's entry shows a huge page, by that entry if it is enough. If not,
-    /// it is split, and the fault tries again.
-    #[cold]
-    fn map_by_parts(
-        &self,
-        mapping: &Mapping<'_, M>,
-        place: &Place<'_>,
-        access: Access,
-    ) -> Result<GuestOutcome, Again> {
-        if M::SecondLevel::is_tracked(place.value) {
-            return self.restore(place, access);
-        }
-        let spot = Spot {
-            entry: place.entry,
-            pages: span_of(mapping.pages.start),
-        };
-        self.split(mapping.slot, &spot, |value| value)?;
-        Err(Again::Busy)
-    }
-
     /// Claims the entry of a page, validates, and publishes what the host shows. `writes`: the guest is about to store to it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(
         &self,
         mapping: &Mapping<'_, M>,
-        place: &Place<'_>,
+        (entry, value): (&Entry, Value),
         shown: HostPage,
         writes: bool,
     ) -> Result<(), Again> {
@@ -173,13 +134,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let rights @ [_, is_dirty, _] = self.rights(slot, shown, writes);
         let machine = self.machine();
         let _off = InterruptsOff::new(machine);
-        let claim = place
-            .entry
-            .claim::<M::SecondLevel>(place.value, machine.cpu())
+        let claim = entry
+            .claim::<M::SecondLevel>(value, machine.cpu())
             .map_err(|_| Again::Busy)?;
         let has_slots = self.has_slots(mapping.slots, mapping.pages);
         let is_shown = mapping.host.is_in_place() && mapping.host.get() == Some(shown);
-        let is_valid = place.link.is_valid()
+        let is_valid = mapping.link.is_valid()
             && (has_slots || mutant(Mutant::SlotsNotValidated))
             && (is_shown || mutant(Mutant::HostNotValidated));
         if !is_valid {
@@ -188,13 +148,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if is_dirty && slot.logs() {
             self.push(slot, Page(mapping.pages.start), mapping.ring)?;
         }
-        let spot = Spot {
-            entry: place.entry,
-            pages: mapping.pages,
-        };
+        let pages = mapping.pages;
+        let spot = Spot { entry, pages };
         self.mapped(slot, &spot);
         let page = M::SecondLevel::page(shown.frame, rights);
-        claim.publish(match place.is_huge {
+        claim.publish(match spot.is_huge() {
             true => Self::FORMAT.huge(page),
             false => page,
         });

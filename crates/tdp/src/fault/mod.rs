@@ -7,7 +7,7 @@
 
 mod around;
 mod fast;
-mod map;
+pub(crate) mod map;
 mod ringed;
 
 use faultless_mm::Outcome;

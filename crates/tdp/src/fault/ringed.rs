@@ -28,10 +28,11 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     ) -> Option<Repair> {
         let page = Page::containing(fault.address);
         let section = self.memory.enter();
-        let (entry, mut value) = match self.descend(page, &section) {
-            Walk::Leaf { entry, value, .. } => (entry, value),
-            Walk::Huge { entry, .. } => return self.repair_huge(entry, fault.access, sink),
-            Walk::Missing { .. } | Walk::Busy => return None,
+        let Walk::Leaf {
+            entry, mut value, ..
+        } = self.descend(page, &section)
+        else {
+            return self.repair_huge(page, fault.access, sink, &section);
         };
         loop {
             sink.found(value);

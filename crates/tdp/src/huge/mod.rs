@@ -13,6 +13,7 @@
 //!
 //! *Models*: loom `huge.rs`.
 
+mod map;
 mod replace;
 mod split;
 
@@ -47,16 +48,13 @@ impl SlotBody {
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Returns the host's huge page around a page, and the pages that a huge entry of the guest would show, if it may have one.
-    #[inline]
+    #[cold]
     pub(crate) fn huge_of<'s>(
         slot: &SlotBody,
         page: Page,
         host: &HostEntry<'s, M>,
     ) -> Option<(HostEntry<'s, M>, Pages)> {
-        match host.is_huge() {
-            true => Some((host.whole()?, slot.huge_span(page.0)?)),
-            false => None,
-        }
+        Some((host.whole()?, slot.huge_span(page.0)?))
     }
 
     /// Returns the entry for a huge page around a page, with tables above it made as needed. It may lead to a table.

@@ -28,6 +28,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// # Errors
     /// [`NoMemory`]; nothing is changed then.
     #[cold]
+    #[inline(never)]
     pub(crate) fn split(
         &self,
         slot: &SlotBody,
@@ -76,6 +77,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Makes the pages of a huge entry clean, because a log begins. Returns whether anything was changed that has to be flushed.
     #[cold]
+    #[inline(never)]
     pub(crate) fn protect_huge(&self, slot: &SlotBody, spot: &Spot<'_>) -> bool {
         let clean = |value| self.cleaned(value).unwrap_or(value);
         let is_split = self.options.eager_page_split && self.split(slot, spot, clean).is_ok();
@@ -86,6 +88,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// written. Returns whether it has become clean as a whole instead, which has to be flushed, and the log's bits say which of its
     /// pages are dirty.
     #[cold]
+    #[inline(never)]
     pub(crate) fn open_huge(&self, slot: &SlotBody, spot: &Spot<'_>) -> bool {
         loop {
             let value = self.settled(spot.entry);
@@ -112,7 +115,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     /// Marks the pages of an entry in the log's bits.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn mark(&self, slot: &SlotBody, spot: &Spot<'_>) {
         for page in spot.pages.start..spot.pages.end {
             bitmap::set(self.machine(), slot, page - slot.pages.start);

@@ -19,12 +19,13 @@ pub(crate) mod reset;
 pub(crate) mod ring;
 
 use faultless_mm::Errno;
-use faultless_paging::Pages;
+use faultless_paging::{Pages, Value};
 use faultless_sync::{Mutant, mutant};
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::slots::slot::SlotBody;
+use crate::tables::Spot;
 
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Calls `give` with each word of a slot's log, in order: bit `b` of word `w` is page `64 * w + b` of the slot. With
@@ -130,14 +131,26 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         self.for_each(slot, pages, &mut |spot| {
             // A claim may be moving a mark to the bits.
             let value = self.settled(spot.entry);
-            if spot.has_page::<M::SecondLevel>(value) && M::SecondLevel::is_written(value) {
-                let part = pages.and(spot.pages);
-                bits |= mask(part.len()) << (part.start - pages.start);
-            }
+            bits |= match spot.is_huge() {
+                true => Self::bits_of_huge(spot, value, pages),
+                false => {
+                    u64::from(M::SecondLevel::is_written(value)) << (spot.pages.start - pages.start)
+                }
+            };
         });
         // The bits last: of an entry that is zapped meanwhile, the bit was set before.
         bits | bitmap::word(self.machine(), slot, first).map_or(0, |word| word.load())
             & mask(pages.len())
+    }
+
+    /// Returns the bits of these pages that a huge entry's value says are dirty.
+    #[cold]
+    fn bits_of_huge(spot: &Spot<'_>, value: Value, pages: Pages) -> u64 {
+        let part = pages.and(spot.pages);
+        match spot.has_page::<M::SecondLevel>(value) && M::SecondLevel::is_written(value) {
+            true => mask(part.len()) << (part.start - pages.start),
+            false => 0,
+        }
     }
 
     /// Returns which of the wanted pages are dirty, and makes them clean.

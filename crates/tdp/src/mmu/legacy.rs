@@ -16,6 +16,7 @@ use faultless_sync::SpinGuard;
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::huge::span_of;
+use crate::mmu::tdp::visit_huge;
 use crate::slots::slot::SlotBody;
 use crate::tables::Spot;
 
@@ -88,7 +89,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             let span = span_of(at);
             let end = span.end.min(pages.end);
             if let Some(spot) = self.spot_in_rmap(slot, span) {
-                visit(&spot);
+                visit_huge(visit, &spot);
                 if !Self::FORMAT.is_table(spot.entry.load()) {
                     at = end;
                     continue;

@@ -10,6 +10,13 @@ use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::huge::{HUGE_LEVEL, span_of};
 use crate::tables::Spot;
 
+/// Kept apart, so that the visit of small entries is inlined.
+#[cold]
+#[inline(never)]
+pub(crate) fn visit_huge(visit: &mut dyn FnMut(&Spot<'_>), spot: &Spot<'_>) {
+    visit(spot);
+}
+
 impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Calls `visit` with every entry of `pages` that is not empty, as the tables have them. The caller is in a section.
     pub(crate) fn for_each_in_tables(&self, pages: Pages, visit: &mut impl FnMut(&Spot<'_>)) {
@@ -17,10 +24,13 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             // A table may be being installed or freed, or a huge page mapped (rule R1).
             let mut value = self.settled(parent);
             if M::SecondLevel::has_huge(value) {
-                visit(&Spot {
-                    entry: parent,
-                    pages: span_of(base),
-                });
+                visit_huge(
+                    visit,
+                    &Spot {
+                        entry: parent,
+                        pages: span_of(base),
+                    },
+                );
                 if mutant(Mutant::GuestSplitNotSeen) {
                     return;
                 }

@@ -324,7 +324,18 @@ fn round(test: &OneSlot, seed: u64) {
         scope.spawn(|| test.run(VCPUS as u32, |cpu, _| host(run, cpu)));
         let copy = scope.spawn(|| test.run(VCPUS as u32 + 1, |cpu, _| hypervisor(run, cpu)));
         run.start.wait();
-        std::thread::sleep(Duration::from_millis(100));
+        // Longer, if the machine is too busy for each of them to have run.
+        let counts = [&run.accesses, &run.cleared];
+        let is_idle = || {
+            counts
+                .iter()
+                .any(|count| count.load(Ordering::Relaxed) == 0)
+        };
+        let mut turns = 0;
+        while turns == 0 || (is_idle() && turns < 100) {
+            std::thread::sleep(Duration::from_millis(100));
+            turns += 1;
+        }
         run.stop.store(true, Ordering::Relaxed);
         copy.join().unwrap()
     });
