@@ -15,6 +15,9 @@ pub const CENTRE: u64 = 1 << 36;
 /// The number of compared pages on each side of the centre.
 pub const NEAR: u64 = 330;
 
+/// Bytes of a huge page.
+pub const HUGE: u64 = 512 * PAGE;
+
 /// The start of the heap, wherever it is.
 pub const HEAP: u64 = 1 << 62;
 /// Addresses closer to `HEAP` than this are relative to the heap.
@@ -33,6 +36,8 @@ pub enum Scene {
     Sealed,
     /// On the heap.
     Heap,
+    /// Around the centre, with huge pages wherever they fit. In all other scenes there are none.
+    Huge,
 }
 
 /// The addresses that a program uses.
@@ -50,7 +55,7 @@ pub struct Window {
 
 impl Scene {
     /// All of them.
-    pub const ALL: [Scene; 3] = [Scene::Open, Scene::Sealed, Scene::Heap];
+    pub const ALL: [Scene; 4] = [Scene::Open, Scene::Sealed, Scene::Heap, Scene::Huge];
 
     /// Its name in programs.
     pub const fn name(self) -> &'static str {
@@ -58,6 +63,7 @@ impl Scene {
             Scene::Open => "open",
             Scene::Sealed => "sealed",
             Scene::Heap => "heap",
+            Scene::Huge => "huge",
         }
     }
 
@@ -66,9 +72,10 @@ impl Scene {
         let (first, last) = match self {
             Scene::Open | Scene::Sealed => (CENTRE - NEAR * PAGE, CENTRE + NEAR * PAGE),
             Scene::Heap => (heap, heap + HEAP_PAGES * PAGE),
+            Scene::Huge => (CENTRE - HUGE, CENTRE + HUGE),
         };
         let (start, end) = match self {
-            Scene::Open => (CENTRE - (8 << 30), CENTRE + (8 << 30)),
+            Scene::Open | Scene::Huge => (CENTRE - (8 << 30), CENTRE + (8 << 30)),
             // Below the compared pages there is room for huge pages.
             Scene::Sealed => (CENTRE - 2048 * PAGE, last),
             Scene::Heap => (heap, heap + (2 << 30)),

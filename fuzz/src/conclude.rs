@@ -8,7 +8,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::address::{PAGE, Shown, told};
+use crate::address::{PAGE, Scene, Shown, told};
 use crate::line::Line;
 use crate::memory::{Mapping, Memory};
 use crate::op::show_signal;
@@ -128,6 +128,7 @@ fn mappings(
                 prot: line.prot,
                 is_forked: process != 0,
                 is_paged_out: program.pages_out(),
+                is_huge: on.scene() == Scene::Huge,
             };
             contents(on, &part, &show, out)?;
         }
@@ -157,6 +158,8 @@ struct Part {
     is_forked: bool,
     /// Whether pages may be on a swap device.
     is_paged_out: bool,
+    /// Whether there are huge pages, so that it is not compared which pages are in memory.
+    is_huge: bool,
 }
 
 fn contents(
@@ -194,7 +197,7 @@ fn contents(
             }
         }
     }
-    if part.is_paged_out {
+    if part.is_paged_out || part.is_huge {
         return Ok(());
     }
     line.runs(there[..pages.min(there.len())].iter().map(|byte| byte & 1));

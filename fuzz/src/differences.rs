@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-use crate::kinds::is_guard;
+use crate::address::{HUGE, Scene};
+use crate::kinds::{COLLAPSE, is_guard};
 use crate::memory::Limited;
 use crate::op::{LEFT_OUT, Op};
 use crate::program::Program;
@@ -48,6 +49,18 @@ pub struct Seen<'a> {
     pub ours: &'a str,
     /// The other system's answer.
     pub theirs: &'a str,
+}
+
+/// Whether an operation is an `MADV_COLLAPSE`, with huge pages on.
+fn collapses(seen: &Seen<'_>) -> bool {
+    let is_advice = matches!(seen.op.kind().name, "madvise" | "process_madvise");
+    is_advice && seen.op.arguments[2] == COLLAPSE && seen.program.scene == Scene::Huge
+}
+
+/// Whether there is no whole huge page in the range of an operation.
+fn collapses_nothing(op: &Op) -> bool {
+    let [start, length, ..] = op.arguments;
+    start.next_multiple_of(HUGE) >= start.saturating_add(length) / HUGE * HUGE
 }
 
 /// The table.
@@ -252,6 +265,34 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Avoided,
     },
     Difference {
+        name: "collapse-untouched",
+        what: "`MADV_COLLAPSE` of less than a huge page, or beside a hole, in a mapping that was never written: 0, or \
+               `ENOMEM`, and not `EINVAL`",
+        why: "whether a mapping was ever written is no attribute of it here; Linux refuses one that has no reverse map yet",
+        how: How::LeftOut(|seen| {
+            let is_ours = seen.ours == "errno 12"
+                || !seen.ours.starts_with("errno") && collapses_nothing(seen.op);
+            collapses(seen) && is_ours && seen.theirs == "errno 22"
+        }),
+    },
+    Difference {
+        name: "collapse-shared",
+        what: "`MADV_COLLAPSE` in shared memory is `EINVAL`",
+        why: "shared memory has no huge pages here yet",
+        how: How::LeftOut(|seen| {
+            let shares = |op: &Op| op.kind().name == "mmap" && op.arguments[3] & 1 != 0;
+            let is_refused = seen.ours == "errno 22" && !seen.theirs.starts_with("errno");
+            collapses(seen) && is_refused && seen.program.ops.iter().any(shares)
+        }),
+    },
+    Difference {
+        name: "huge-pages-in-memory",
+        what: "which pages are in memory, and how many faults accesses take, where huge pages are on",
+        why: "a huge page takes the place of an empty table here, and of the huge zero page as a whole; Linux maps small \
+              pages there. `tests/programs/huge.c` is compared with Linux 6.12",
+        how: How::Avoided,
+    },
+    Difference {
         name: "huge-pages-by-name",
         what: "`mmap` of anonymous memory with `MAP_HUGETLB` is `EINVAL`, and `memfd_create` with \
                `MFD_HUGETLB` `ENOSYS`",
@@ -338,7 +379,7 @@ const FAULT_COUNTS: &str = "\n## Fault counts\n\n\
     * the same in a child, of stores;\n\
     * the same where a page was paged out and no fork shares it: 1 major fault, and none for the store after a load;\n\
     * an access that ends in a signal, because nothing is mapped there or not for this access: 0.\n\n\
-    Transparent huge pages are off (`PR_SET_THP_DISABLE`), and one thread acts at a time. Loads and \
+    Transparent huge pages are off (`PR_SET_THP_DISABLE`), but in the programs of scene `huge`, and one thread acts at a time. Loads and \
     stores of files and of shared memory are done, and their answers compared, without counts.\n";
 
 /// The program without operations that the older Linux does not have.

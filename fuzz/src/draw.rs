@@ -3,7 +3,7 @@
 mod used;
 
 use crate::KINDS;
-use crate::address::{CENTRE, HEAP, HEAP_PAGES, NEAR, PAGE, Scene};
+use crate::address::{CENTRE, HEAP, HEAP_PAGES, HUGE, NEAR, PAGE, Scene};
 use crate::kind::{Kind, Meaning};
 use crate::op::{Actor, Op};
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
@@ -17,8 +17,6 @@ const WORDS: [u64; 3] = [0, 64, PAGE - 8];
 const REMEMBERED: usize = 8;
 /// Pages of a thread's own range in side-by-side operations.
 const SLICE: u64 = 24;
-/// Bytes of a huge page.
-const HUGE: u64 = 512 * PAGE;
 
 /// The state from which arguments are generated.
 pub struct Draw {
@@ -64,7 +62,13 @@ pub fn program(number: u64) -> Program {
         count: 0,
         used: Used::default(),
     };
-    draw.scene = draw.pick_from(&[(6, Scene::Open), (2, Scene::Sealed), (1, Scene::Heap)]);
+    draw.scene = draw.pick_from(&[
+        (12, Scene::Open),
+        (4, Scene::Sealed),
+        (2, Scene::Heap),
+        (1, Scene::Huge),
+    ]);
+    let is_huge = draw.scene == Scene::Huge;
     let (threads, processes) = draw.pick_from(&[
         (5, (1, 1)),
         (2, (MOST_THREADS as u64, 1)),
@@ -77,8 +81,9 @@ pub fn program(number: u64) -> Program {
     draw.locks = draw.chance(2, 5);
     draw.locks_all = draw.locks && draw.chance(1, 2);
     draw.files = !side_by_side && draw.chance(2, 5);
-    draw.clears = draw.chance(1, 4);
-    draw.pages_out = draw.chance(1, 3);
+    // What is in memory is not compared with huge pages.
+    draw.clears = draw.chance(1, 4) && !is_huge;
+    draw.pages_out = draw.chance(1, 3) && !is_huge;
     let length = 6 + draw.below(42) as usize;
     let mut ops = Vec::with_capacity(length);
     if draw.pages_out {
@@ -186,6 +191,11 @@ impl Draw {
         !self.apart
     }
 
+    /// Whether there are huge pages.
+    pub fn is_huge(&self) -> bool {
+        self.scene == Scene::Huge
+    }
+
     /// Whether memory is locked, so that a move may leave no old place mapped.
     pub fn locks(&self) -> bool {
         self.locks
@@ -229,6 +239,12 @@ impl Draw {
             let pages = self.pick(&[(2, 8), (1, HEAP_PAGES - 16)]);
             return HEAP + self.below(pages) * PAGE;
         }
+        if self.scene == Scene::Huge && self.chance(3, 4) {
+            // Where a huge page begins, or near it.
+            let first = CENTRE - 2 * HUGE + self.pick(&[(2, 0), (4, 1), (4, 2), (1, 3)]) * HUGE;
+            let by = self.pick(&[(6, 0), (2, 1), (1, 2), (1, 511), (1, 256)]);
+            return first + by * PAGE;
+        }
         let around = self.pick(&[(4, 8), (2, 70), (2, NEAR)]);
         let page = self.below(2 * around);
         CENTRE.wrapping_add_signed((page.cast_signed() - around.cast_signed()) * PAGE as i64)
@@ -263,6 +279,7 @@ impl Draw {
             (Scene::Open, None) => (0, TASK_END),
             (Scene::Sealed, None) => (CENTRE - NEAR * PAGE, CENTRE + NEAR * PAGE),
             (Scene::Heap, None) => (HEAP, HEAP + HEAP_PAGES * PAGE),
+            (Scene::Huge, None) => (CENTRE - 2 * HUGE, CENTRE + 2 * HUGE),
         };
         let is_home = (start..end).contains(&page);
         let page = if is_home { page } else { self.page() };
@@ -280,6 +297,9 @@ impl Draw {
 
     /// A length in bytes.
     pub fn length(&mut self) -> u64 {
+        if self.scene == Scene::Huge && self.slice.is_none() && self.chance(1, 2) {
+            return self.pick(&[(4, 1), (2, 2), (1, 3)]) * HUGE;
+        }
         match self.below(63) {
             // Whole huge pages, which are aligned if the system chooses the address.
             62 => (1 + self.below(3)) * HUGE,
@@ -356,7 +376,10 @@ impl Draw {
     }
 
     fn op(&mut self, actor: Actor) -> Op {
-        let place = self.scene as usize;
+        let place = match self.scene {
+            Scene::Huge => Scene::Open,
+            other => other,
+        } as usize;
         let mut sum = 0;
         for kind in KINDS {
             sum += u64::from(self.weight(kind, place));
@@ -385,12 +408,14 @@ impl Draw {
             // Side by side, the result would depend on which thread uses the rest first.
             "limit" => !self.apart,
             "soft_dirty" => self.clears,
-            "faults" => !self.clears,
+            "faults" => !self.clears && self.scene != Scene::Huge,
+            "mincore" => self.scene != Scene::Huge,
             "swap" => self.pages_out,
             _ => true,
         };
         // What is paged out has to be used before and afterwards.
         let more = match kind.name {
+            "load" | "store" | "madvise" if self.scene == Scene::Huge => 3,
             "load" | "store" if self.pages_out => 3,
             "madvise" if self.pages_out => 7,
             _ => 1,

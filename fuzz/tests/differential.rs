@@ -8,7 +8,7 @@ use faultless_fuzz::host::HostSide;
 use faultless_fuzz::judge::{Finding, both, judge};
 use faultless_fuzz::shrink::shrink;
 use faultless_fuzz::side::{Side, SoftSide, Stopped};
-use faultless_fuzz::{Program, differences, draw};
+use faultless_fuzz::{Program, Scene, differences, draw};
 use faultless_tests::budget::{Budget, seed};
 
 const EXECUTOR: &str = env!("CARGO_BIN_EXE_faultless-executor");
@@ -66,9 +66,28 @@ fn random_programs() {
     for round in budget.rounds() {
         let first = budget.seed_of(round) << 32;
         let programs = (0..PROGRAMS).map(|number| draw::program(first | number));
+        // Whether the host has huge pages is a setting of its own.
+        let programs = programs.filter(|program| program.scene != Scene::Huge);
         let programs: Vec<Program> = programs.collect();
         check(&programs, &mut soft, &mut host).expect("both run them");
         budget.add(PROGRAMS);
+    }
+}
+
+/// Programs with huge pages leave the soft machine sound, and lose no frame.
+#[test]
+fn programs_with_huge_pages() {
+    let mut soft = SoftSide::start().expect("a soft machine");
+    let programs = (u64::from(seed()) << 32..).map(draw::program);
+    let huge = programs.filter(|program| program.scene == Scene::Huge);
+    let programs: Vec<Program> = huge.take(100).collect();
+    for (record, program) in soft
+        .records(&programs)
+        .expect("it runs")
+        .iter()
+        .zip(&programs)
+    {
+        assert_eq!(record.status, 0, "{}\n{program}", record.text);
     }
 }
 

@@ -175,6 +175,22 @@ pub const BENCHES: &[Bench] = &[
         take: soft::reclaim_stall_p99_fault,
     },
     Bench {
+        name: "collapse_stall_p99_fault",
+        unit: "ratio",
+        better: Lower,
+        group: Soft,
+        about: "99th percentile of a fault while another CPU makes and splits huge pages of the same space, against of another space",
+        take: soft::collapse_stall_p99_fault,
+    },
+    Bench {
+        name: "collapse_stall_p99_fault_idle",
+        unit: "ratio",
+        better: Lower,
+        group: Soft,
+        about: "the same, against while the other CPU is idle",
+        take: soft::collapse_stall_p99_fault_idle,
+    },
+    Bench {
         name: "munmap_disjoint_waits",
         unit: "waits",
         better: Lower,

@@ -107,7 +107,8 @@ impl GuestSide {
             cpus: self.cpus,
             memory: MEMORY,
             swap: Some(SWAP),
-            huge: crate::huge::Huge::Never,
+            // Programs switch them off, but for those of one scene.
+            huge: crate::huge::Huge::Always,
             kvm: None,
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),

@@ -108,7 +108,7 @@ impl Draw {
             (Some((start, _)), _) => start,
             (None, Scene::Heap) => HEAP,
             (None, Scene::Sealed) => CENTRE - NEAR * PAGE,
-            (None, Scene::Open) => 0,
+            (None, Scene::Open | Scene::Huge) => 0,
         };
         let before = self.pick(&[(3, 0), (1, PAGE), (1, 4 * PAGE)]);
         let address = page.saturating_sub(before).max(lowest);

@@ -145,6 +145,10 @@ fn begin(shared: &mut Shared, read_end: i32) -> ! {
     unsafe { libc::setpgid(0, 0) };
     // SAFETY: the executor's program, which stays.
     let program = unsafe { &*shared.program };
+    if program.scene == Scene::Huge {
+        // SAFETY: a setting of this process, which some kernels do not have.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0) };
+    }
     if program.scene == Scene::Sealed {
         seal(&program.scene.window(shared.heap));
     }

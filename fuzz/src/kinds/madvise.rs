@@ -14,6 +14,8 @@ const COLD: u64 = 20;
 const PAGEOUT: u64 = 21;
 /// `MADV_POPULATE_WRITE`.
 pub const POPULATE_WRITE: u64 = 23;
+/// `MADV_COLLAPSE`.
+pub const COLLAPSE: u64 = 25;
 const GUARD_INSTALL: u64 = 102;
 const GUARD_REMOVE: u64 = 103;
 #[cfg(feature = "soft")]
@@ -42,7 +44,7 @@ const ADVICE: &[(&str, u64)] = &[
     ("populate_read", 22),
     ("populate_write", POPULATE_WRITE),
     ("dontneed_locked", 24),
-    ("collapse", 25),
+    ("collapse", COLLAPSE),
     ("hwpoison", 100),
     ("soft_offline", 101),
     ("guard_install", GUARD_INSTALL),
@@ -59,6 +61,18 @@ pub static MADVISE: Kind = Kind {
         if draw.pages_out() && draw.chance(2, 3) {
             let (address, length) = draw.used_range();
             let advice = draw.pick(&[(10, PAGEOUT), (2, WILLNEED), (1, COLD), (3, POPULATE_WRITE)]);
+            return [address, length, advice, 0, 0, 0];
+        }
+        if draw.is_huge() && !draw.is_beside() && draw.chance(1, 2) {
+            let (address, length) = draw.range();
+            let advice = draw.pick(&[
+                (6, COLLAPSE),
+                (2, 14),
+                (1, 15),
+                (3, DONTNEED),
+                (1, 8),
+                (1, COLD),
+            ]);
             return [address, length, advice, 0, 0, 0];
         }
         let (address, length) = draw.range_or_beyond();

@@ -9,7 +9,10 @@ mod swap;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use faultless_mm::{AddressSpace, Counter, Layout, Limits, OwnedSpace, Policy};
+use faultless_mm::{
+    AddressSpace, Counter, Cpu, FrameSource as _, HugeMode, Layout, Limits, Machine as _,
+    OwnedSpace, Policy,
+};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::Record;
@@ -28,7 +31,7 @@ use swap::{Device, Swap};
 /// The start of heaps on this machine.
 const HEAP: u64 = 0x5555_5580_0000;
 /// Bytes of memory; no program needs more.
-const MEMORY: u64 = 64 << 20;
+const MEMORY: u64 = 192 << 20;
 /// The most pages of one mapping: more than any program requests that some system would accept.
 const COMMIT: u64 = (1 << 30) / PAGE;
 
@@ -51,7 +54,12 @@ impl SoftMachine {
             ..Options::default()
         };
         let memory = Soft::start(options)?;
-        let swap = SoftCpu::attend(memory, 0, || Device::begin(memory));
+        memory.set_huge_mode(HugeMode::Always);
+        let swap = SoftCpu::attend(memory, 0, || {
+            // It stays, once it is made.
+            let _ = memory.machine().frames().make_huge_zero(Cpu(0));
+            Device::begin(memory)
+        });
         let swap = swap.map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
         Ok(SoftMachine { memory, swap })
     }
@@ -138,7 +146,7 @@ impl SoftMachine {
         };
         let window = scene.window(HEAP);
         let layout = match scene {
-            Scene::Open | Scene::Heap => layout,
+            Scene::Open | Scene::Heap | Scene::Huge => layout,
             Scene::Sealed => Layout {
                 lowest: window.start,
                 mmap_base: window.end,
@@ -147,7 +155,7 @@ impl SoftMachine {
         };
         let space = OwnedSpace::new(self.memory, policy, layout)?;
         // As in the other executor.
-        space.set_huge_off(true);
+        space.set_huge_off(scene != Scene::Huge);
         Ok(space)
     }
 

@@ -11,6 +11,7 @@
 //! * `churn`: mapping and unmapping a few pages, in one thread and in two.
 //! * `scaling`: the same with a thread on each CPU.
 //! * `guests`: faults of guests.
+//! * `huge`: what the making and splitting of huge pages delays.
 
 mod change;
 mod churn;
@@ -18,6 +19,7 @@ mod find;
 mod flush;
 mod guests;
 mod host;
+mod huge;
 mod limit;
 mod policies;
 mod reclaim;
@@ -39,6 +41,7 @@ pub use guests::{
     fast_page_fault_off_vs_on, idle_full_vs_fast, one_vm_vs_two_fast, one_vm_vs_two_map,
 };
 pub use host::load_4m;
+pub use huge::{collapse_stall_p99_fault, collapse_stall_p99_fault_idle};
 pub use limit::{fault_over_limit, fault_over_limit_100k};
 pub use policies::{
     one_mapping_vs_two_spaces_classic, one_mapping_vs_two_spaces_speculative,
