@@ -175,8 +175,9 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 36] = [
+const SUITE: [(&str, &str); 39] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
+    ("page_fault1_huge", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
     ("page_fault2_processes", "page_fault2 -b 16M -P -t {cpus}"),
@@ -190,6 +191,7 @@ const SUITE: [(&str, &str); 36] = [
     ("mremap1", "mremap1 -t {cpus}"),
     ("mremap1_uneven", "mremap1 -b 16M -u -t {cpus}"),
     ("malloc1", "malloc1 -t {cpus}"),
+    ("malloc1_huge", "malloc1 -t {cpus}"),
     ("brk1", "brk1 -P -t {cpus}"),
     ("brk1_touched", "brk1 -w -P -t {cpus}"),
     ("thread_storm", "thread_storm -t {cpus}"),
@@ -197,6 +199,7 @@ const SUITE: [(&str, &str); 36] = [
     ("fork_large", "fork1 -b 64M -t {cpus}"),
     ("fork_large_written", "fork1 -b 64M -w 256 -t {cpus}"),
     ("fork_1g", "fork1 -b 128M -t {cpus}"),
+    ("fork_1g_huge", "fork1 -b 128M -t {cpus}"),
     ("fork_1000_mappings", "fork1 -n 1000 -t {cpus}"),
     ("fork_stall", "fork_stall -b 64M -n 3"),
     ("exec_small", "exec1 -t {cpus}"),

@@ -29,7 +29,8 @@ pub struct Resources {
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<Swap>,
 
-    /// Use huge pages for these mappings, as Linux's transparent_hugepage/enabled
+    /// Use huge pages for these mappings, as Linux's transparent_hugepage/enabled; 'compare --suite' uses none but in
+    /// workloads named so
     #[arg(long, value_enum, default_value = "always")]
     pub huge: Huge,
 

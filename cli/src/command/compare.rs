@@ -68,6 +68,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
             cpus: conditions.cpus.max(job.from_cpus),
             swap: job.swap,
             memory: job.memory.unwrap_or(conditions.memory),
+            huge: job.huge.unwrap_or(conditions.huge),
             ..conditions.clone()
         };
         let mut progress = None;
@@ -134,6 +135,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
             from_cpus: 1,
             swap: arguments.resources.swap,
             memory: None,
+            huge: None,
         }]);
     }
     ensure!(

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use crate::huge::Huge;
 use crate::size::Size;
 use crate::swap::{Swap, SwapDevice};
 
@@ -18,6 +19,8 @@ pub struct Job {
     pub swap: Option<Swap>,
     /// The memory of its machines, where that is part of what is measured.
     pub memory: Option<Size>,
+    /// Where they use huge pages, if it does not matter what the user says.
+    pub huge: Option<Huge>,
 }
 
 /// A workload of the suite.
@@ -53,6 +56,12 @@ pub const SUITE: &[Entry] = &[
         name: "page_fault1_threads",
         line: "page_fault1 -t {cpus} {samples}",
         about: "a page of a fresh mapping is written to; threads",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "page_fault1_huge",
+        line: "page_fault1 -t {cpus} {samples}",
+        about: "the same; threads, with huge pages",
         from_cpus: 1,
     },
     Entry {
@@ -134,6 +143,12 @@ pub const SUITE: &[Entry] = &[
         from_cpus: 1,
     },
     Entry {
+        name: "malloc1_huge",
+        line: "malloc1 -t {cpus} {samples}",
+        about: "the same, with huge pages",
+        from_cpus: 1,
+    },
+    Entry {
         name: "brk1",
         line: "brk1 {processes} {samples}",
         about: "the break is moved by a page",
@@ -173,6 +188,12 @@ pub const SUITE: &[Entry] = &[
         name: "fork_1g",
         line: "fork1 -b 1G -t {cpus} {samples}",
         about: "fork, exit, wait; the parent has 1 GiB",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "fork_1g_huge",
+        line: "fork1 -b 1G -t {cpus} {samples}",
+        about: "the same, with huge pages",
         from_cpus: 1,
     },
     Entry {
@@ -279,6 +300,14 @@ impl Entry {
         is_measured.then_some(Swap { size: SWAP, device })
     }
 
+    /// Where its machines use huge pages: only those that measure them have any.
+    fn huge(&self) -> Huge {
+        match self.name.ends_with("_huge") {
+            true => Huge::Always,
+            false => Huge::Never,
+        }
+    }
+
     /// The memory of its machines, if they are to have less than it uses.
     fn memory(&self) -> Option<Size> {
         self.line.starts_with("overcommit ").then_some(SHORT)
@@ -308,6 +337,7 @@ impl Entry {
             from_cpus: self.from_cpus,
             swap: self.swap(),
             memory: self.memory(),
+            huge: Some(self.huge()),
         }
     }
 }

@@ -245,6 +245,7 @@ mod tests {
             from_cpus: 1,
             swap: None,
             memory: None,
+            huge: None,
         };
         let peer = Peer::Linux {
             series: Series::V6_12,

@@ -80,6 +80,11 @@ impl<M: Machine> MemoryObject<M> {
 }
 
 impl ObjectInner {
+    /// Whether it may have huge pages.
+    pub(crate) fn may_have_huge(&self) -> bool {
+        self.writers.huge.wish() != ObjectHuge::Never
+    }
+
     /// Whether a huge page at the pages from `base` on lies before the end. Linux also adds one across the end if that is set
     /// (`shmem_enabled`).
     pub(crate) fn has_span(&self, base: u64) -> bool {

@@ -14,6 +14,7 @@ const AT: u64 = 1 << 36;
 /// Runs `work` with `spans` huge pages mapped, in small pages of which the first `written` of each span are written.
 fn with_small(spans: u64, written: u64, work: impl Fn(&SoftCpu, &SoftSpace, &'static SoftMemory)) {
     each_policy(2, 64, |cpu, space, memory| {
+        memory.set_huge_mode(HugeMode::Never);
         space.mmap(AT, spans * HUGE, RW, ANON).unwrap();
         for page in (0..spans * 512).filter(|page| page % 512 < written) {
             cpu.store(AT + page * PAGE, page + 1).unwrap();

@@ -109,8 +109,14 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
         section: &'s Section<'_>,
     ) -> Result<Option<Outcome>, Retry> {
-        let is_never = self.memory().huge.mode() == HugeMode::Never && !vma.is_special();
-        if is_never || N::FORCES {
+        let may_be = match vma.is_special() {
+            true => vma
+                .attributes()
+                .and_then(|of| of.backed)
+                .is_some_and(|backed| backed.object().may_have_huge()),
+            false => self.memory().huge.mode() != HugeMode::Never,
+        };
+        if !may_be || N::FORCES {
             return Ok(None);
         }
         let at = match self.tables().descend_to(page, HUGE_LEVEL, section) {
