@@ -16,6 +16,7 @@ use faultless_sync::SpinGuard;
 
 use crate::guest::{Guest, GuestMachine, HostSpace};
 use crate::huge::span_of;
+use crate::mmu::tdp::visit_huge;
 use crate::slots::slot::SlotBody;
 use crate::tables::Spot;
 
@@ -64,6 +65,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     /// Returns the entry to which the word of a page leads, if that is one of a huge page or not, as asked.
+    #[inline]
     fn spot_in_rmap<'s>(&'s self, slot: &'s SlotBody, pages: Pages) -> Option<Spot<'s>> {
         let number = pages.start.checked_sub(slot.pages.start)?;
         let word = slot.rmap.get(self.machine(), number)?.load();
@@ -81,24 +83,25 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         &self,
         slot: &SlotBody,
         pages: Pages,
-        visit: &mut dyn FnMut(Spot<'_>),
+        visit: &mut impl FnMut(Spot<'_>),
     ) {
         let mut at = pages.start;
         while at < pages.end {
             let span = span_of(at);
             let end = span.end.min(pages.end);
             if let Some(spot) = self.spot_in_rmap(slot, span) {
-                visit(spot);
+                visit_huge(visit, spot);
                 if !Self::FORMAT.is_table(spot.entry.load()) {
                     at = end;
                     continue;
                 }
                 // It was split just now.
             }
-            let parts = (at..end).map(|page| Pages::new(page, page + 1));
-            parts
-                .filter_map(|part| self.spot_in_rmap(slot, part))
-                .for_each(|spot| visit(spot));
+            for page in at..end {
+                if let Some(spot) = self.spot_in_rmap(slot, Pages::new(page, page + 1)) {
+                    visit(spot);
+                }
+            }
             at = end;
         }
     }

@@ -13,7 +13,7 @@ use crate::tables::Spot;
 /// Kept apart, so that the visit of small entries is inlined.
 #[cold]
 #[inline(never)]
-fn visit_huge(visit: &mut dyn FnMut(Spot<'_>), spot: Spot<'_>) {
+pub(crate) fn visit_huge(visit: &mut dyn FnMut(Spot<'_>), spot: Spot<'_>) {
     visit(spot);
 }
 
