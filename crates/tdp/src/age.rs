@@ -49,8 +49,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Whether a huge page of the guest is aged by the bit of its entry, because the host has one bit for it, too. If the host has
     /// split its own, the guest's is split, and its pages are aged one by one.
     #[cold]
-    fn ages_whole(&self, slot: &SlotBody, spot: &Spot<'_>) -> bool {
-        let at = Page(slot.host_of(spot.pages.start));
+    fn ages_whole(&self, slot: &SlotBody, spot: Spot<'_>) -> bool {
+        let at = Page(slot.host_of(spot.first()));
         let host = self.space().host_pages();
         if host.told().get_huge(at).is_some() {
             return true;

@@ -68,7 +68,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 continue;
             }
             self.for_each(slot, part, &mut |spot| {
-                let page = spot.pages.start;
+                let page = spot.first();
                 let at = Page(slot.host_of(page));
                 let left = |value| match spot.is_huge() {
                     false => Self::left_by(host.get(at), value),
@@ -113,7 +113,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     fn follow_one(
         &self,
         slot: &SlotBody,
-        spot: &Spot<'_>,
+        spot: Spot<'_>,
         mut left: impl FnMut(u64) -> Option<u64>,
         owner: impl Fn() -> Owner,
         lowering: &mut Lowering<'_, M, S>,

@@ -16,7 +16,7 @@ use faultless_sync::reclaim::Section;
 
 use crate::format::SecondLevel;
 use crate::guest::{Guest, GuestMachine, HostSpace};
-use crate::huge::HUGE_LEVEL;
+use crate::huge::{HUGE_LEVEL, span_of};
 use crate::log::ring::RingFull;
 
 /// An entry of a page, with what its claim is validated against.
@@ -28,21 +28,45 @@ pub(crate) struct Place<'s> {
     pub(crate) is_huge: bool,
 }
 
-/// An entry with the pages that it shows: one, or those of a huge page.
+/// An entry with the pages that it shows: one, or those of a huge page. Two words, so that a visit of one costs no memory.
+#[derive(Clone, Copy)]
 pub(crate) struct Spot<'e> {
     pub(crate) entry: &'e Entry,
-    pub(crate) pages: Pages,
+    /// Twice the first page, and 1 more for a huge page.
+    place: u64,
 }
 
-impl Spot<'_> {
+impl<'e> Spot<'e> {
+    /// Returns the spot of these pages: one, or those of a huge page.
     #[inline]
-    pub(crate) fn is_huge(&self) -> bool {
-        self.pages.len() > 1
+    pub(crate) fn new(entry: &'e Entry, pages: Pages) -> Self {
+        let place = pages.start << 1 | u64::from(pages.len() > 1);
+        Self { entry, place }
+    }
+
+    #[inline]
+    pub(crate) fn is_huge(self) -> bool {
+        self.place & 1 != 0
+    }
+
+    /// Returns the first page.
+    #[inline]
+    pub(crate) fn first(self) -> u64 {
+        self.place >> 1
+    }
+
+    /// Returns the pages.
+    #[inline]
+    pub(crate) fn pages(self) -> Pages {
+        match self.is_huge() {
+            true => span_of(self.first()),
+            false => Pages::new(self.first(), self.first() + 1),
+        }
     }
 
     /// Whether a value of the entry shows a page. Where a huge page was, there may be a table meanwhile.
     #[inline]
-    pub(crate) fn has_page<F: SecondLevel>(&self, value: Value) -> bool {
+    pub(crate) fn has_page<F: SecondLevel>(self, value: Value) -> bool {
         match self.is_huge() {
             true => F::has_huge(value),
             false => F::has_page(value),
@@ -178,7 +202,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     #[inline]
     pub(crate) fn change(
         &self,
-        spot: &Spot<'_>,
+        spot: Spot<'_>,
         mut change: impl FnMut(Value) -> Option<Value>,
     ) -> Option<Value> {
         let mut backoff = Backoff::new();

@@ -55,15 +55,15 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             for (number, entry) in (0..).zip(table.entries()) {
                 let start = first + number * span;
                 let pages = Pages::new(start, start + span);
-                result = result.and_then(|()| self.verify_entry(&Spot { entry, pages }));
+                result = result.and_then(|()| self.verify_entry(Spot::new(entry, pages)));
             }
         });
         result
     }
 
-    fn verify_entry(&self, spot: &Spot<'_>) -> Result<(), Violation> {
+    fn verify_entry(&self, spot: Spot<'_>) -> Result<(), Violation> {
         let value = spot.entry.load();
-        let wrong = |rule| Err(violation(rule, spot.pages.start, value));
+        let wrong = |rule| Err(violation(rule, spot.first(), value));
         if Self::FORMAT.is_claimed(value) {
             return wrong("a guest's entry is claimed at rest");
         }
@@ -72,12 +72,12 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         }
         let section = self.memory.enter();
         let slots = self.slots_now();
-        let slot = slots.find(spot.pages.start);
-        let Some(slot) = slot.filter(|slot| slot.pages.and(spot.pages) == spot.pages) else {
+        let slot = slots.find(spot.first());
+        let Some(slot) = slot.filter(|slot| slot.pages.and(spot.pages()) == spot.pages()) else {
             return wrong("a guest's entry lies in no slot");
         };
         if !self.options.tdp_mmu {
-            let number = spot.pages.start - slot.pages.start;
+            let number = spot.first() - slot.pages.start;
             let word = slot.rmap.get(self.machine(), number);
             if word.map(Entry::load) != Some(Self::word_of(spot)) {
                 return wrong("the reverse map does not lead to a guest's entry");
@@ -86,15 +86,15 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let pages = self.space().host_pages();
         let find = |page| pages.find(Page(slot.host_of(page)), &section);
         if !spot.is_huge() {
-            let shown = find(spot.pages.start).and_then(|host| host.get());
-            return self.verify_page(slot, spot.pages.start, value, shown);
+            let shown = find(spot.first()).and_then(|host| host.get());
+            return self.verify_page(slot, spot.first(), value, shown);
         }
-        let whole = find(spot.pages.start).and_then(|host| host.whole());
+        let whole = find(spot.first()).and_then(|host| host.whole());
         if let Some(whole) = whole {
-            return self.verify_page(slot, spot.pages.start, value, whole.get());
+            return self.verify_page(slot, spot.first(), value, whole.get());
         }
         (0..)
-            .zip(spot.pages.start..spot.pages.end)
+            .zip(spot.first()..spot.pages().end)
             .try_for_each(|(number, page)| {
                 let part = Self::FORMAT.part(value, number);
                 self.verify_page(slot, page, part, find(page).and_then(|host| host.get()))

@@ -55,7 +55,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         while at < LIMIT {
             let part = Pages::new(at, LIMIT.min((at | (BATCH - 1)) + 1));
             let section = self.memory.enter();
-            self.for_each_in_tables(part, &mut |spot| {
+            self.for_each_in_tables(part, part, &mut |spot| {
                 let has_page = spot.has_page::<M::SecondLevel>(spot.entry.load());
                 counts[usize::from(spot.is_huge())] += u64::from(has_page);
             });

@@ -149,8 +149,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             self.push(slot, Page(mapping.pages.start), mapping.ring)?;
         }
         let pages = mapping.pages;
-        let spot = Spot { entry, pages };
-        self.mapped(slot, &spot);
+        let spot = Spot::new(entry, pages);
+        self.mapped(slot, spot);
         let page = M::SecondLevel::page(shown.frame, rights);
         claim.publish(match spot.is_huge() {
             true => Self::FORMAT.huge(page),

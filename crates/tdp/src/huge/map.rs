@@ -81,11 +81,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         if M::SecondLevel::is_tracked(place.value) {
             return self.restore((place.entry, place.value), fault.access);
         }
-        let spot = Spot {
-            entry: place.entry,
-            pages: span_of(Page::containing(fault.address).0),
-        };
-        self.split(slot, &spot, |value| value)?;
+        let spot = Spot::new(place.entry, span_of(Page::containing(fault.address).0));
+        self.split(slot, spot, |value| value)?;
         Err(Again::Busy)
     }
 }

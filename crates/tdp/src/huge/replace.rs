@@ -57,9 +57,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let entry = place.entry;
         for page in pages.start..pages.end {
             let pages = Pages::new(page, page + 1);
-            self.unmapped(slot, &Spot { entry, pages });
+            self.unmapped(slot, Spot::new(entry, pages));
         }
-        self.mapped(slot, &Spot { entry, pages });
+        self.mapped(slot, Spot::new(entry, pages));
         let rights = self.rights(slot, shown, false);
         claim.publish(Self::FORMAT.huge(M::SecondLevel::page(shown.frame, rights)));
         self.memory.retire_table(Self::FORMAT.frame(place.value));

@@ -32,7 +32,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     pub(crate) fn split(
         &self,
         slot: &SlotBody,
-        spot: &Spot<'_>,
+        spot: Spot<'_>,
         change: impl Fn(Value) -> Value,
     ) -> Result<(), NoMemory> {
         let frame = self.memory.allocate_deposit()?;
@@ -58,9 +58,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 break;
             }
         }
-        for (page, entry) in (spot.pages.start..).zip(table.entries()) {
+        for (page, entry) in (spot.first()..).zip(table.entries()) {
             let pages = Pages::new(page, page + 1);
-            self.mapped(slot, &Spot { entry, pages });
+            self.mapped(slot, Spot::new(entry, pages));
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// Makes the pages of a huge entry clean, because a log begins. Returns whether anything was changed that has to be flushed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn protect_huge(&self, slot: &SlotBody, spot: &Spot<'_>) -> bool {
+    pub(crate) fn protect_huge(&self, slot: &SlotBody, spot: Spot<'_>) -> bool {
         let clean = |value| self.cleaned(value).unwrap_or(value);
         let is_split = self.options.eager_page_split && self.split(slot, spot, clean).is_ok();
         is_split || self.change(spot, |value| self.cleaned(value)).is_some()
@@ -89,7 +89,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// pages are dirty.
     #[cold]
     #[inline(never)]
-    pub(crate) fn open_huge(&self, slot: &SlotBody, spot: &Spot<'_>) -> bool {
+    pub(crate) fn open_huge(&self, slot: &SlotBody, spot: Spot<'_>) -> bool {
         loop {
             let value = self.settled(spot.entry);
             if !spot.has_page::<M::SecondLevel>(value) {
@@ -116,8 +116,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Marks the pages of an entry in the log's bits.
     #[inline(never)]
-    pub(crate) fn mark(&self, slot: &SlotBody, spot: &Spot<'_>) {
-        for page in spot.pages.start..spot.pages.end {
+    pub(crate) fn mark(&self, slot: &SlotBody, spot: Spot<'_>) {
+        for page in spot.first()..spot.pages().end {
             bitmap::set(self.machine(), slot, page - slot.pages.start);
         }
     }

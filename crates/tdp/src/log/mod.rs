@@ -134,7 +134,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             bits |= match spot.is_huge() {
                 true => Self::bits_of_huge(spot, value, pages),
                 false => {
-                    u64::from(M::SecondLevel::is_written(value)) << (spot.pages.start - pages.start)
+                    u64::from(M::SecondLevel::is_written(value)) << (spot.first() - pages.start)
                 }
             };
         });
@@ -145,8 +145,8 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Returns the bits of these pages that a huge entry's value says are dirty.
     #[cold]
-    fn bits_of_huge(spot: &Spot<'_>, value: Value, pages: Pages) -> u64 {
-        let part = pages.and(spot.pages);
+    fn bits_of_huge(spot: Spot<'_>, value: Value, pages: Pages) -> u64 {
+        let part = pages.and(spot.pages());
         match spot.has_page::<M::SecondLevel>(value) && M::SecondLevel::is_written(value) {
             true => mask(part.len()) << (part.start - pages.start),
             false => 0,
@@ -176,7 +176,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
                 *has_cleared |= self.open_huge(slot, spot);
                 return;
             }
-            let bit = 1 << (spot.pages.start - pages.start);
+            let bit = 1 << (spot.first() - pages.start);
             if wanted & bit == 0 {
                 return;
             }

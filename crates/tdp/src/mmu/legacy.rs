@@ -35,7 +35,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Records that a page, or a huge page, is mapped by an entry.
     #[inline]
-    pub(crate) fn mapped(&self, slot: &SlotBody, spot: &Spot<'_>) {
+    pub(crate) fn mapped(&self, slot: &SlotBody, spot: Spot<'_>) {
         if !self.options.tdp_mmu {
             self.set_word(slot, spot, Self::word_of(spot));
         }
@@ -43,28 +43,29 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
     /// Records that it was zapped.
     #[inline]
-    pub(crate) fn unmapped(&self, slot: &SlotBody, spot: &Spot<'_>) {
+    pub(crate) fn unmapped(&self, slot: &SlotBody, spot: Spot<'_>) {
         if !self.options.tdp_mmu {
             self.set_word(slot, spot, 0);
         }
     }
 
-    fn set_word(&self, slot: &SlotBody, spot: &Spot<'_>, value: u64) {
+    fn set_word(&self, slot: &SlotBody, spot: Spot<'_>, value: u64) {
         let word = slot
             .rmap
-            .get(self.machine(), spot.pages.start - slot.pages.start);
+            .get(self.machine(), spot.first() - slot.pages.start);
         if let Some(word) = word {
             word.set(value);
         }
     }
 
     /// Returns the word that leads to an entry.
-    pub(crate) fn word_of(spot: &Spot<'_>) -> u64 {
+    pub(crate) fn word_of(spot: Spot<'_>) -> u64 {
         let address = core::ptr::from_ref(spot.entry).expose_provenance() as u64;
         address | if spot.is_huge() { HUGE } else { 0 }
     }
 
     /// Returns the entry to which the word of a page leads, if that is one of a huge page or not, as asked.
+    #[inline]
     fn spot_in_rmap<'s>(&'s self, slot: &'s SlotBody, pages: Pages) -> Option<Spot<'s>> {
         let number = pages.start.checked_sub(slot.pages.start)?;
         let word = slot.rmap.get(self.machine(), number)?.load();
@@ -74,7 +75,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         let entry = core::ptr::with_exposed_provenance::<Entry>((word & !HUGE) as usize);
         // SAFETY: an entry of a table that is not freed, as the module says; only its atomics are used.
         let entry = unsafe { entry.as_ref() }?;
-        Some(Spot { entry, pages })
+        Some(Spot::new(entry, pages))
     }
 
     /// Calls `visit` with the entries of `pages`, as the reverse map has them. The caller holds the lock.
@@ -82,24 +83,25 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
         &self,
         slot: &SlotBody,
         pages: Pages,
-        visit: &mut impl FnMut(&Spot<'_>),
+        visit: &mut impl FnMut(Spot<'_>),
     ) {
         let mut at = pages.start;
         while at < pages.end {
             let span = span_of(at);
             let end = span.end.min(pages.end);
             if let Some(spot) = self.spot_in_rmap(slot, span) {
-                visit_huge(visit, &spot);
+                visit_huge(visit, spot);
                 if !Self::FORMAT.is_table(spot.entry.load()) {
                     at = end;
                     continue;
                 }
                 // It was split just now.
             }
-            let parts = (at..end).map(|page| Pages::new(page, page + 1));
-            parts
-                .filter_map(|part| self.spot_in_rmap(slot, part))
-                .for_each(|spot| visit(&spot));
+            for page in at..end {
+                if let Some(spot) = self.spot_in_rmap(slot, Pages::new(page, page + 1)) {
+                    visit(spot);
+                }
+            }
             at = end;
         }
     }

@@ -17,20 +17,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     /// the lock, if this guest has one ([`Guest::mmu_lock`]).
     ///
     /// The entry of a huge page comes first, if a part of that is in `pages`, and then, if it was split meanwhile, those below it.
-    pub(crate) fn for_each(
-        &self,
-        slot: &SlotBody,
-        pages: Pages,
-        visit: &mut impl FnMut(&Spot<'_>),
-    ) {
+    pub(crate) fn for_each(&self, slot: &SlotBody, pages: Pages, visit: &mut impl FnMut(Spot<'_>)) {
         match self.options.tdp_mmu {
-            true => self.for_each_in_tables(pages, &mut |spot| {
-                // A huge entry may be another slot's, which has these pages now, or had them. What looks for all entries looks
-                // by that slot, too.
-                if !spot.is_huge() || slot.pages.and(spot.pages) == spot.pages {
-                    visit(spot);
-                }
-            }),
+            true => self.for_each_in_tables(pages, slot.pages, visit),
             false => self.for_each_in_rmap(slot, pages, visit),
         }
     }
