@@ -78,7 +78,7 @@ fn random_programs() {
 #[test]
 fn programs_with_huge_pages() {
     let mut soft = SoftSide::start().expect("a soft machine");
-    let programs = (u64::from(seed()) << 32..).map(draw::program);
+    let programs = (seed() << 32..).map(draw::program);
     let huge = programs.filter(|program| program.scene == Scene::Huge);
     let programs: Vec<Program> = huge.take(100).collect();
     for (record, program) in soft
