@@ -3,7 +3,7 @@
 //! The number is defined if it is the same on every Linux, whatever its caches hold. That is true for private
 //! memory without a file, and where nothing is mapped; elsewhere a fault maps cached pages around it. Fork copies
 //! no tables of a mapping that was never written, so in a child loads may or may not find the parent's zero
-//! pages, and only stores are counted. Transparent huge pages are off.
+//! pages, and only stores are counted. Programs with huge pages count none.
 
 use std::fmt::Write as _;
 

@@ -546,3 +546,20 @@ fn a_mapping_that_ends_inside_a_huge_page_splits_it() {
         });
     }
 }
+
+/// Cold as a whole, without a split; a part of it is split.
+#[test]
+fn cold_memory_stays_huge() {
+    with_huge(1, |cpu, space, memory, _| {
+        fill(cpu, AT);
+        let (counts, ()) = counted(memory, || space.madvise(AT, HUGE, advice::COLD).unwrap());
+        assert_eq!(counts.get(Counter::ThpSplit), 0);
+        assert_eq!(huge_bytes(space), HUGE);
+        assert_eq!(space.usage(AT..AT + HUGE).referenced, 0);
+        check(cpu, AT);
+        assert_eq!(space.usage(AT..AT + HUGE).referenced, HUGE, "used again");
+        let (counts, ()) = counted(memory, || space.madvise(AT, PAGE, advice::COLD).unwrap());
+        assert_eq!(counts.get(Counter::ThpSplit), 1);
+        check(cpu, AT);
+    });
+}
