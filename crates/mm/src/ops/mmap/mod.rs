@@ -174,6 +174,9 @@ impl<M: Machine> AddressSpace<M> {
         }
         let is_pooled =
             opened.is_some_and(|opened| opened.store.is_ok_and(MemoryObject::is_pooled));
+        if has(flags::HUGETLB) && !is_pooled {
+            return Err(Errno::EINVAL);
+        }
         let (address, length) = match opened.filter(|_| is_pooled) {
             Some(opened) => self.prepare_pooled(address, length, (prot, map_flags), opened)?,
             None => (address, length),
