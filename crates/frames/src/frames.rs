@@ -241,6 +241,19 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
+    /// Gives a frame back to the pool of huge pages, if it is one of that. Returns whether it is.
+    #[cold]
+    #[inline(never)]
+    fn give_to_pool(&self, cpu: Cpu, frame: Frame) -> bool {
+        let is_pooled = self.huge_pool.has(self, frame);
+        if is_pooled {
+            let cpu_and_frame = (cpu, frame);
+            self.huge_pool
+                .give_back(self, &self.machine, cpu_and_frame, 1);
+        }
+        is_pooled
+    }
+
     /// Counts the free frames, by location.
     pub fn census(&self) -> Census {
         let free = self.buddy.lock(&self.machine).free();
@@ -389,10 +402,8 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
     fn free(&self, cpu: Cpu, frame: Frame) {
         debug_assert!(frame != self.zero);
         self.machine.forget(frame);
-        if self.huge_pool.has(self, frame) {
-            return self
-                .huge_pool
-                .give_back(self, &self.machine, (cpu, frame), 1);
+        if self.huge_pool.has_any() && self.give_to_pool(cpu, frame) {
+            return;
         }
         let cache = &self.caches[cpu.index()];
         if cache.any.len() == CAPACITY {

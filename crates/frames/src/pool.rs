@@ -116,11 +116,17 @@ impl HugePool {
         blocks.sizes.free += 1;
     }
 
+    /// Whether there ever was a block.
+    #[inline(always)]
+    pub(crate) fn has_any(&self) -> bool {
+        // A CPU that frees a frame of the pool has seen that there is one.
+        self.has_any.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns the count of the block of a frame: 0, or the number of frames that are used plus 1. `None`: there was never any.
     #[inline]
     fn count_of<'s>(&self, source: &'s impl FrameSource, frame: Frame) -> Option<&'s AtomicU32> {
-        // A CPU that frees a frame of the pool has seen that there is one.
-        if self.has_any.load(Ordering::Relaxed) == 0 {
+        if !self.has_any() {
             return None;
         }
         let first = Frame(frame.0 & !(ENTRIES as u64 - 1));

@@ -224,6 +224,16 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// Ends a try on a huge page.
+    #[cold]
+    #[inline(never)]
+    fn ends_huge(&self, mode: Mode, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Resolved => self.done(mode, outcome),
+            error => self.fails(mode, error),
+        }
+    }
+
     /// Makes one try: steps 1 to 10.
     fn attempt<N: TraceSink>(
         &self,
@@ -272,10 +282,7 @@ impl<M: Machine> AddressSpace<M> {
             if level == HUGE_LEVEL
                 && let Some(outcome) = self.resolve_huge(&at, page, access, prepared)?
             {
-                return Ok(match outcome {
-                    Outcome::Resolved => self.done(mode, outcome),
-                    error => self.fails(mode, error),
-                });
+                return Ok(self.ends_huge(mode, outcome));
             }
             if value != 0 {
                 // The huge page was split.
@@ -299,10 +306,7 @@ impl<M: Machine> AddressSpace<M> {
             && let Some(outcome) =
                 self.map_huge_over_table(&vma, page, access, prepared, &section)?
         {
-            return Ok(match outcome {
-                Outcome::Resolved => self.done(mode, outcome),
-                error => self.fails(mode, error),
-            });
+            return Ok(self.ends_huge(mode, outcome));
         }
 
         // 5. to 9. Prepare, claim, validate, complete and publish, depending on the entry.

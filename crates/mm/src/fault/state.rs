@@ -50,15 +50,22 @@ pub(crate) struct Report<M: Machine> {
     pub(crate) flags: u64,
 }
 
+/// What a try holds for huge pages.
+#[derive(Clone, Copy, Default)]
+struct HeldHuge {
+    /// The first frame of one, zeroed.
+    first: Option<Frame>,
+    /// A table for a split.
+    table: Option<Frame>,
+}
+
 /// The frame that a fault holds, and what it waits for.
 pub(crate) struct FaultState<M: Machine, N> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
-    /// The first frame of a huge page, and a table for its split.
-    huge: Option<Frame>,
-    deposit: Option<Frame>,
+    huge: Option<HeldHuge>,
     missing: Option<Missing<M>>,
     /// A use of the slot of a swapped page.
     slot: Option<HeldSlot>,
@@ -86,7 +93,6 @@ impl<M: Machine, N> FaultState<M, N> {
             is_zeroed: true,
             searches: 0,
             huge: None,
-            deposit: None,
             missing: None,
             slot: None,
             read: Read::No,
@@ -142,12 +148,13 @@ impl<M: Machine, N> FaultState<M, N> {
         allocate: impl FnOnce(&Memory<M>) -> Option<Frame>,
     ) -> Option<Frame> {
         let source = self.memory.machine().frames();
-        if let Some(first) = self.huge {
+        let held = self.huge.get_or_insert_default();
+        if let Some(first) = held.first {
             if source.is_pooled(first) == is_pooled {
-                return self.huge;
+                return held.first;
             }
             // The try before met another mapping.
-            self.huge = None;
+            held.first = None;
             self.memory.free_huge(first);
         }
         let first = allocate(self.memory)?;
@@ -155,8 +162,8 @@ impl<M: Machine, N> FaultState<M, N> {
             self.memory.machine().zero(frame);
             self.memory.machine().poll();
         }
-        self.huge = Some(first);
-        self.huge
+        held.first = Some(first);
+        held.first
     }
 
     /// The same of the pool of huge pages, for a reservation or without one.
@@ -168,25 +175,26 @@ impl<M: Machine, N> FaultState<M, N> {
     /// The same without the huge page.
     #[cold]
     pub(crate) fn deposit(&mut self) -> Option<Frame> {
-        if self.deposit.is_none() {
-            self.deposit = self.memory.allocate_deposit().ok();
+        let held = self.huge.get_or_insert_default();
+        if held.table.is_none() {
+            held.table = self.memory.allocate_deposit().ok();
         }
-        self.deposit
+        held.table
     }
 
     /// Records that the huge page and its table now belong to an entry.
     pub(crate) fn huge_page_used(&mut self) {
-        (self.huge, self.deposit) = (None, None);
+        self.huge = None;
     }
 
     /// Records that the huge page now belongs to an object.
     pub(crate) fn huge_frames_used(&mut self) {
-        self.huge = None;
+        self.huge.get_or_insert_default().first = None;
     }
 
     /// Records that the table is now deposited.
     pub(crate) fn deposit_used(&mut self) {
-        self.deposit = None;
+        self.huge.get_or_insert_default().table = None;
     }
 
     /// Returns a frame to copy a page to, still held here likewise.
@@ -402,7 +410,7 @@ impl<M: Machine, N> FaultState<M, N> {
     #[inline(always)]
     pub(crate) fn end(self) {
         let holds = self.frame.is_some() || self.slot.is_some() || self.missing.is_some();
-        match holds || self.huge.is_some() || self.deposit.is_some() {
+        match holds || self.huge.is_some() {
             true => drop(self),
             false => core::mem::forget(self),
         }
@@ -420,10 +428,11 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Frees the huge page that is held, and its table.
     #[cold]
     pub(crate) fn free_huge(&mut self) {
-        if let Some(first) = self.huge.take() {
+        let held = self.huge.take().unwrap_or_default();
+        if let Some(first) = held.first {
             self.memory.free_huge(first);
         }
-        if let Some(table) = self.deposit.take() {
+        if let Some(table) = held.table {
             let machine = self.memory.machine();
             machine.frames().free(machine.cpu(), table);
         }
@@ -468,7 +477,7 @@ impl<M: Machine, N> Drop for FaultState<M, N> {
     fn drop(&mut self) {
         self.forget_slot();
         self.free_frame();
-        if self.huge.is_some() || self.deposit.is_some() {
+        if self.huge.is_some() {
             self.free_huge();
         }
     }
