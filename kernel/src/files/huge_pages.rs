@@ -110,7 +110,10 @@ impl Setting {
             Self::ZeroPage => text.line(format_args!("{}", u32::from(memory().huge_zero_page()))),
             Self::Pool => {
                 let pool = memory().pool_sizes();
-                text.line(format_args!("{}", pool.total - pool.surplus.min(pool.total)))
+                text.line(format_args!(
+                    "{}",
+                    pool.total - pool.surplus.min(pool.total)
+                ))
             }
             Self::PoolFree => text.line(format_args!("{}", memory().pool_sizes().free)),
             Self::PoolSurplus => text.line(format_args!("{}", memory().pool_sizes().surplus)),

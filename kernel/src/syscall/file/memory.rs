@@ -39,7 +39,10 @@ pub fn memfd_create(name: u64, flags: u64) -> Answer {
     let flags = flags as u32;
     let has = |flag| flags & flag != 0;
     let both = EXECUTABLE | SEALED_AGAINST_EXEC;
-    if (flags & !ALL & !(SIZE_MASK << SIZE_SHIFT) != 0) || (!has(HUGE) && flags & !ALL != 0) || flags & both == both {
+    if (flags & !ALL & !(SIZE_MASK << SIZE_SHIFT) != 0)
+        || (!has(HUGE) && flags & !ALL != 0)
+        || flags & both == both
+    {
         return Err(EINVAL);
     }
     let name = read_name(name)?;
