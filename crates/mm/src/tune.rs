@@ -33,6 +33,9 @@ pub(crate) const FAULT_TRIES: u32 = pick(1024, 2, 2) as u32;
 /// Looks for a deposited table of a huge page. Each that finds none was overtaken by another space.
 pub(crate) const DEPOSIT_LOOKS: u32 = pick(1 << 16, 64, 2) as u32;
 
+/// Looks at the pool of huge pages before an access is refused for want of one.
+pub(crate) const POOL_LOOKS: u32 = pick(512, 2, 2) as u32;
+
 /// Tries before a pin, or an access from outside, waits for the writer that changes the mapping.
 pub(crate) const PIN_TRIES: u32 = pick(1024, 2, 2) as u32;
 

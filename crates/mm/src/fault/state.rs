@@ -20,7 +20,7 @@ use crate::swap::HeldSlot;
 use crate::table::huge::frames_of;
 use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
-use crate::tune::MEMORY_SEARCHES;
+use crate::tune::{MEMORY_SEARCHES, POOL_LOOKS};
 
 /// Whether a page was read from its slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,8 @@ struct HeldHuge {
     first: Option<Frame>,
     /// A table for a split.
     table: Option<Frame>,
+    /// How often the pool was found empty.
+    looks: u32,
 }
 
 /// The frame that a fault holds, and what it waits for.
@@ -170,6 +172,20 @@ impl<M: Machine, N> FaultState<M, N> {
     #[cold]
     pub(crate) fn pooled_frames(&mut self, is_reserved: bool) -> Option<Frame> {
         self.zeroed_huge(true, |memory| memory.take_pooled(is_reserved))
+    }
+
+    /// Records that the pool was found empty. What is discarded is in no entry for a moment, and not in the pool yet: so it is
+    /// looked at again before the access is refused.
+    ///
+    /// # Errors
+    /// [`Retry`], until it was looked at often enough.
+    pub(crate) fn finds_no_pool(&mut self) -> Result<(), Retry> {
+        let held = self.huge.get_or_insert_default();
+        held.looks += 1;
+        match held.looks < POOL_LOOKS {
+            true => Err(Retry::PageChanged),
+            false => Ok(()),
+        }
     }
 
     /// The same without the huge page.

@@ -107,7 +107,8 @@ impl<M: Machine> MemoryObject<M> {
         if first >= last {
             return self.zero_bytes(bytes.start..end);
         }
-        self.take_away(first / PAGE_SIZE..last / PAGE_SIZE, false);
+        // Private copies, too, as on Linux.
+        self.take_away(first / PAGE_SIZE..last / PAGE_SIZE, true);
         self.zero_bytes(bytes.start..first)?;
         self.zero_bytes(last..end)
     }

@@ -152,8 +152,9 @@ impl<M: Machine> AddressSpace<M> {
             false => prepared.huge_frames(),
         };
         let Some(first) = first else {
-            if !is_pooled {
-                self.memory().count(Counter::ThpFileFallback);
+            match is_pooled {
+                true => prepared.finds_no_pool()?,
+                false => self.memory().count(Counter::ThpFileFallback),
             }
             return Ok(None);
         };

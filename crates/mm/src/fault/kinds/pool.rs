@@ -48,6 +48,7 @@ impl<M: Machine> AddressSpace<M> {
         let before = object.reservation(base, self.number());
         let is_reserved = before == PageSlot::Reserved;
         let Some(first) = prepared.pooled_frames(is_reserved) else {
+            prepared.finds_no_pool()?;
             return Ok(Some(Outcome::Bus));
         };
         let Some(table) = prepared.deposit() else {
