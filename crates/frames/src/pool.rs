@@ -159,10 +159,18 @@ impl HugePool {
         let first = Frame(frame.0 & !(ENTRIES as u64 - 1));
         let mut blocks = self.blocks.lock(machine);
         self.push(&mut blocks, source, first);
-        let sizes = blocks.sizes;
         drop(blocks);
-        if sizes.surplus > 0 && sizes.free > sizes.reserved {
-            self.shrink(source, machine, cpu);
+        self.drop_surplus(source, machine, cpu);
+    }
+
+    /// Removes free blocks that are not wanted any more.
+    pub fn drop_surplus(&self, source: &impl FrameSource, machine: &impl Wait, cpu: Cpu) {
+        loop {
+            let sizes = self.blocks.lock(machine).sizes;
+            let has_some = sizes.surplus > 0 && sizes.free > sizes.reserved;
+            if !has_some || !self.shrink(source, machine, cpu) {
+                return;
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::base::userfault::{Handler, Userfault};
 use crate::fault::Outcome;
+use crate::object::pool::{NotClaimed, SpanClaim};
 use crate::object::{MemoryObject, WaitKind};
 use crate::swap::HeldSlot;
 use crate::table::huge::frames_of;
@@ -51,14 +52,26 @@ pub(crate) struct Report<M: Machine> {
 }
 
 /// What a try holds for huge pages.
-#[derive(Clone, Copy, Default)]
-struct HeldHuge {
+struct HeldHuge<M: Machine> {
     /// The first frame of one, zeroed.
     first: Option<Frame>,
     /// A table for a split.
     table: Option<Frame>,
     /// How often the pool was found empty.
     looks: u32,
+    /// The right to use a block of the pool, for a span.
+    claim: Option<SpanClaim<M>>,
+}
+
+impl<M: Machine> Default for HeldHuge<M> {
+    fn default() -> Self {
+        Self {
+            first: None,
+            table: None,
+            looks: 0,
+            claim: None,
+        }
+    }
 }
 
 /// The frame that a fault holds, and what it waits for.
@@ -67,7 +80,7 @@ pub(crate) struct FaultState<M: Machine, N> {
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
-    huge: Option<HeldHuge>,
+    huge: Option<HeldHuge<M>>,
     missing: Option<Missing<M>>,
     /// A use of the slot of a swapped page.
     slot: Option<HeldSlot>,
@@ -168,10 +181,53 @@ impl<M: Machine, N> FaultState<M, N> {
         held.first
     }
 
-    /// The same of the pool of huge pages, for a reservation or without one.
+    /// The same of the pool of huge pages, for the span of an object from the page `base` on, which is claimed for that. `None`:
+    /// the pool has none left.
+    ///
+    /// # Errors
+    /// [`Retry`]: another CPU has claimed the span; or the pool has none at the moment.
     #[cold]
-    pub(crate) fn pooled_frames(&mut self, is_reserved: bool) -> Option<Frame> {
-        self.zeroed_huge(true, |memory| memory.take_pooled(is_reserved))
+    pub(crate) fn pooled_frames(
+        &mut self,
+        backed: &ObjectRef,
+        base: u64,
+        owner: u64,
+    ) -> Result<Option<Frame>, Retry> {
+        let held = self.huge.get_or_insert_default();
+        let is_claimed = |claim: &SpanClaim<M>| claim.is_of(backed.object(), base);
+        if !held.claim.as_ref().is_some_and(is_claimed) {
+            held.claim = None;
+            let object = MemoryObject::of(self.memory, backed.pointer());
+            match object.claim_span(base, owner) {
+                Ok(claim) => held.claim = Some(claim),
+                Err(NotClaimed::Busy) => return Err(self.needs_page(backed, base)),
+                Err(NotClaimed::NoMemory) => return Err(Retry::Wait(Blocker::Memory)),
+            }
+        }
+        let is_reserved = held.claim.as_ref().is_some_and(SpanClaim::is_reserved);
+        let first = self.zeroed_huge(true, |memory| memory.take_pooled(is_reserved));
+        if first.is_none() {
+            self.huge.get_or_insert_default().claim = None;
+            self.finds_no_pool()?;
+        }
+        Ok(first)
+    }
+
+    /// The same without a span, for a copy of a page that the object has.
+    #[cold]
+    pub(crate) fn pooled_copy(&mut self) -> Result<Option<Frame>, Retry> {
+        let first = self.zeroed_huge(true, |memory| memory.take_pooled(false));
+        if first.is_none() {
+            self.finds_no_pool()?;
+        }
+        Ok(first)
+    }
+
+    /// Records that the block was used.
+    pub(crate) fn claim_used(&mut self) {
+        if let Some(claim) = self.huge.get_or_insert_default().claim.take() {
+            claim.use_up();
+        }
     }
 
     /// Records that the pool was found empty. What is discarded is in no entry for a moment, and not in the pool yet: so it is
@@ -179,7 +235,7 @@ impl<M: Machine, N> FaultState<M, N> {
     ///
     /// # Errors
     /// [`Retry`], until it was looked at often enough.
-    pub(crate) fn finds_no_pool(&mut self) -> Result<(), Retry> {
+    fn finds_no_pool(&mut self) -> Result<(), Retry> {
         let held = self.huge.get_or_insert_default();
         held.looks += 1;
         match held.looks < POOL_LOOKS {
@@ -200,7 +256,8 @@ impl<M: Machine, N> FaultState<M, N> {
 
     /// Records that the huge page and its table now belong to an entry.
     pub(crate) fn huge_page_used(&mut self) {
-        self.huge = None;
+        let held = self.huge.get_or_insert_default();
+        (held.first, held.table) = (None, None);
     }
 
     /// Records that the huge page now belongs to an object.

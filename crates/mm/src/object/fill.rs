@@ -50,7 +50,7 @@ impl<M: Machine> MemoryObject<M> {
         if let (Some(PageSlot::Swapped(place)), Some(slot)) = (seen, cache.pages.find(index)) {
             return self.swap_in(slot, index, place);
         }
-        let Some(backing) = cache.backing else {
+        let Some(backing) = cache.backing.filter(|_| !cache.is_pooled()) else {
             return Ok(WaitKind::ForNone);
         };
         let slot = cache.pages.slot(index, self.memory)?;

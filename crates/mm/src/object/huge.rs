@@ -15,7 +15,7 @@
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Frame, PAGE_SIZE};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use faultless_sync::{Mutant, mutant};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
@@ -23,6 +23,9 @@ use crate::base::memory::Memory;
 use crate::object::radix::PageSlot;
 use crate::object::{MemoryObject, ObjectInner};
 use crate::table::huge::frames_of;
+
+/// Turns for which an addition to an object of the pool waits for a hole.
+const HOLE_TURNS: u32 = 1 << 12;
 
 /// Whether faults add huge pages to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -96,7 +99,7 @@ impl ObjectInner {
 impl<M: Machine> Memory<M> {
     /// Adds zeroed frames of the caller, side by side, as the pages from `base` on. They are no longer the caller's. Returns
     /// whether all were added: else those for which there was no room, or a page already, are freed. The first slot holds
-    /// `before`, which is empty or a reservation; a reservation ends.
+    /// `before`, which is empty or the mark of a claim.
     ///
     /// # Errors
     /// `ENOMEM`; or any reason of the pager against one of the pages. None was added.
@@ -128,16 +131,23 @@ impl<M: Machine> Memory<M> {
         let slot = |index| cache.pages.find(index);
         let (hidden, shown) = (PageSlot::Filling(first), PageSlot::Page(first));
         let begins = slot(base).is_some_and(|slot| slot.replace(before, hidden).is_ok());
-        if begins && before == PageSlot::Reserved {
-            self.end_reservations(1);
-        }
         let mut is_whole = begins;
         cache
             .pages
             .for_each_slot(base + 1..pages.end, |index, slot| {
                 let frame = Frame(first.0 + (index - base));
                 let page = PageSlot::Page(frame);
-                if !begins || slot.replace(PageSlot::Empty, page).is_err() {
+                let mut is_added = begins && slot.replace(PageSlot::Empty, page).is_ok();
+                let mut backoff = Backoff::new();
+                for _ in 0..HOLE_TURNS {
+                    if is_added || !begins || before == PageSlot::Empty {
+                        break;
+                    }
+                    // A hole in an object of the pool is still being made: it comes from the first slot on.
+                    backoff.turn(self.machine());
+                    is_added = slot.replace(PageSlot::Empty, page).is_ok();
+                }
+                if !is_added {
                     is_whole = false;
                     self.drop_unused(cache, index, frame);
                 }

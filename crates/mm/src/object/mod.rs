@@ -37,7 +37,7 @@ pub(crate) mod huge;
 pub(crate) mod mappings;
 mod moving;
 pub(crate) mod page;
-mod pool;
+pub(crate) mod pool;
 pub(crate) mod probe;
 pub(crate) mod radix;
 mod swapped;

@@ -63,14 +63,18 @@ impl<M: Machine> MemoryObject<M> {
     /// `ENOMEM`: there are not as many. None is reserved then.
     pub(crate) fn reserve(&self, pages: core::ops::Range<u64>) -> Result<(), Errno> {
         let slots = || pages.clone().step_by(PAGES as usize);
+        let Some(pool) = self.memory.pool() else {
+            return Err(Errno::ENOMEM);
+        };
+        // Before there is memory for slots: each span has a block, or needs one.
+        if (pages.end - pages.start) / PAGES > pool.sizes(self.memory.machine()).total {
+            return Err(Errno::ENOMEM);
+        }
         let mut missing = 0;
         for base in slots() {
             let slot = self.cache().pages.slot(base, self.memory)?;
             missing += u64::from(slot.load() == PageSlot::Empty);
         }
-        let Some(pool) = self.memory.pool() else {
-            return Err(Errno::ENOMEM);
-        };
         let machine = self.memory.machine();
         let (mut looks, mut backoff) = (0, Backoff::new());
         while !pool.reserve(machine, missing) {
@@ -110,8 +114,15 @@ impl<M: Machine> MemoryObject<M> {
     /// `ENOMEM`: the pool has none left.
     pub(crate) fn add_pooled(&self, index: u64) -> Result<(), Errno> {
         let base = index / PAGES * PAGES;
-        let before = self.cache().reservation(base, 0);
-        let first = self.memory.take_pooled(before == PageSlot::Reserved);
+        let claim = match self.clone().claim_span(base, 0) {
+            Ok(claim) => claim,
+            Err(NotClaimed::NoMemory) => return Err(Errno::ENOMEM),
+            Err(NotClaimed::Busy) => {
+                // The caller looks again.
+                return self.fill(base).map(drop);
+            }
+        };
+        let first = self.memory.take_pooled(claim.is_reserved());
         let first = first.ok_or(Errno::ENOMEM)?;
         for frame in frames_of(first) {
             self.memory.machine().zero(frame);
@@ -119,9 +130,101 @@ impl<M: Machine> MemoryObject<M> {
         }
         // The caller extends the object to the page, and a page of the pool ends where the object may.
         self.extend((base + PAGES) * PAGE_SIZE);
-        self.memory
-            .add_huge_page(self.cache(), base, (first, before))
-            .map(drop)
+        let is_whole = self
+            .memory
+            .add_huge_page(self.cache(), base, (first, TAKEN))?;
+        claim.use_up();
+        match is_whole {
+            true => Ok(()),
+            // Beside a truncation, or a hole that was left.
+            false => Err(Errno::ENOMEM),
+        }
+    }
+}
+
+/// The mark of a span's first slot while one fault or call takes a block for it. Others wait, as for a page that is being filled.
+pub(crate) const TAKEN: PageSlot = PageSlot::Filling(Frame(0));
+
+/// The right to use a block of the pool for a span of an object. Dropped unused, it leaves the span as it was.
+pub(crate) struct SpanClaim<M: Machine> {
+    object: MemoryObject<M>,
+    base: u64,
+    /// What the first slot held. `None`: it holds the reservation of another space, and stays as it is.
+    before: Option<PageSlot>,
+}
+
+/// Why a span was not claimed.
+pub(crate) enum NotClaimed {
+    /// It has pages now, or another CPU has claimed it.
+    Busy,
+    /// There is no memory for a slot.
+    NoMemory,
+}
+
+impl<M: Machine> SpanClaim<M> {
+    /// Whether it is a claim of this span.
+    pub(crate) fn is_of(&self, object: &ObjectInner, base: u64) -> bool {
+        self.object.id() == object.id && self.base == base
+    }
+
+    /// Whether there is a reservation for it.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.before == Some(PageSlot::Reserved)
+    }
+
+    /// Ends it: the block is used, by an entry of a private mapping or by the object. Ends the reservation.
+    pub(crate) fn use_up(mut self) {
+        if self.is_reserved() {
+            self.object.memory.end_reservations(1);
+        }
+        if self.before.take().is_some() {
+            self.show(PageSlot::Empty);
+        }
+    }
+
+    /// Replaces the mark, if it is still there: the object may have been truncated, or have the pages. Returns whether it was.
+    fn show(&self, content: PageSlot) -> bool {
+        let (cache, machine) = (self.object.cache(), self.object.memory.machine());
+        let slot = cache.pages.find(self.base);
+        let is_shown = slot.is_some_and(|slot| slot.replace(TAKEN, content).is_ok());
+        // Release: a woken thread sees the slot.
+        cache.writers.filled.fetch_add(1, Ordering::Release);
+        machine.wake(&cache.writers.filled, u32::MAX);
+        is_shown
+    }
+}
+
+impl<M: Machine> Drop for SpanClaim<M> {
+    fn drop(&mut self) {
+        let is_reserved = self.is_reserved();
+        if let Some(before) = self.before.take()
+            && !self.show(before)
+            && is_reserved
+        {
+            self.object.memory.end_reservations(1);
+        }
+    }
+}
+
+impl<M: Machine> MemoryObject<M> {
+    /// Claims the span from the page `base` on, which has no page, for the space `owner`.
+    pub(crate) fn claim_span(self, base: u64, owner: u64) -> Result<SpanClaim<M>, NotClaimed> {
+        let slot = self.cache().pages.slot(base, self.memory);
+        let slot = slot.map_err(|_| NotClaimed::NoMemory)?;
+        let before = match (slot.load(), self.cache().reservation(base, owner)) {
+            (PageSlot::Empty, _) => Some(PageSlot::Empty),
+            (PageSlot::Reserved, PageSlot::Reserved) => Some(PageSlot::Reserved),
+            (PageSlot::Reserved, _) => None,
+            _ => return Err(NotClaimed::Busy),
+        };
+        if before.is_some_and(|before| slot.replace(before, TAKEN).is_err()) {
+            return Err(NotClaimed::Busy);
+        }
+        Ok(SpanClaim {
+            object: self,
+            base,
+            before,
+        })
     }
 }
 
@@ -157,7 +260,9 @@ impl<M: Machine> Memory<M> {
     /// Ends reservations.
     pub(crate) fn end_reservations(&self, count: u64) {
         if let Some(pool) = self.pool().filter(|_| count > 0) {
-            pool.end_reservations(self.machine(), count);
+            let (machine, cpu) = (self.machine(), self.machine().cpu());
+            pool.end_reservations(machine, count);
+            pool.drop_surplus(machine.frames(), machine, cpu);
         }
     }
 

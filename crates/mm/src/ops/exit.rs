@@ -29,6 +29,7 @@ impl<M: Machine> OwnedSpace<M> {
         // Objects first: a migration holds the lock of the list of spaces, and may have found this space in an
         // object's list. Once the space is out of the objects' lists, to wait for that lock is to wait for such
         // migrations.
+        self.end_all_reservations();
         leave_objects(&self);
         leave_list(&self);
         if !mutant(Mutant::VisitsNotAwaited) {

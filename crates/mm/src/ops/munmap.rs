@@ -34,11 +34,15 @@ impl<M: Machine> AddressSpace<M> {
         }
         let pages = Pages::of_bytes(address..end);
         self.check_pool(pages)?;
-        self.end_reservations(pages);
+        let reserved = self.reservations(pages);
         match self.maps.has_note(Note::USERFAULT) {
             true => self.unmap_reported(pages),
             false => self.unmap(pages),
+        }?;
+        if let Some(reserved) = reserved {
+            reserved.end();
         }
+        Ok(())
     }
 
     /// The same where mappings may be registered with a userfaultfd.

@@ -24,6 +24,22 @@ use crate::tree::mapping::{Attributes, Huge};
 const SIZE_SHIFT: u32 = 26;
 const SIZE_MASK: u32 = 63;
 
+/// Mappings of which one operation ends the reservations as soon as they are unmapped.
+const NOTED: usize = 4;
+
+/// The reservations of mappings that are about to be unmapped.
+pub(crate) struct Reservations<M: Machine>([Option<(MemoryObject<M>, Range<u64>)>; NOTED]);
+
+impl<M: Machine> Reservations<M> {
+    /// Ends them: the mappings are gone.
+    #[cold]
+    pub(crate) fn end(self) {
+        for (object, part) in self.0.into_iter().flatten() {
+            object.end_reservations(part);
+        }
+    }
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Maps anonymous memory of the pool of huge pages (`MAP_HUGETLB`).
     pub(crate) fn map_pool(
@@ -44,7 +60,8 @@ impl<M: Machine> AddressSpace<M> {
             // Linux lets it wrap to 0.
             None => return Err(Errno::EINVAL),
         };
-        let owner = match map_flags & flags::SHARED {
+        // Only what is reserved has an owner.
+        let owner = match map_flags & (flags::SHARED | flags::NORESERVE) {
             0 => self.number(),
             _ => 0,
         };
@@ -70,7 +87,10 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(u64, u64), Errno> {
         let size = Memory::<M>::huge_page_size();
         let object = opened.store?;
-        let length = length.checked_next_multiple_of(size).ok_or(Errno::ENOMEM)?;
+        let length = match length.checked_next_multiple_of(size) {
+            Some(length) if length <= self.layout().end => length,
+            _ => return Err(Errno::ENOMEM),
+        };
         let has = |flag| map_flags & flag != 0;
         let is_fixed = has(flags::FIXED | flags::FIXED_NOREPLACE);
         if (is_fixed && !address.is_multiple_of(size)) || !opened.offset.is_multiple_of(size) {
@@ -78,16 +98,18 @@ impl<M: Machine> AddressSpace<M> {
         }
         let end = opened.offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
         self.check_kind(length, prot, map_flags, Some(opened))?;
-        if opened.writable {
-            object.extend(end);
-        }
         self.memory().huge.note_pool();
         // A private mapping of an object with pages takes what is left over.
         let is_owned = object.cache().writers.huge.is_owned();
         if !has(flags::NORESERVE) && (has(flags::SHARED) || is_owned) {
             object.reserve(opened.offset / PAGE_SIZE..end / PAGE_SIZE)?;
         }
-        Ok((address.next_multiple_of(size), length))
+        if opened.writable {
+            object.extend(end);
+        }
+        // As Linux, a hint too high is none.
+        let hint = address.checked_next_multiple_of(size).unwrap_or(0);
+        Ok((hint, length))
     }
 
     /// Returns the attributes of the mapping of the pool at a page, if there is one.
@@ -130,18 +152,41 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Ends the reservations of private mappings of `pages`, which are about to be unmapped.
+    /// Notes the reservations of private mappings of `pages`, which are about to be unmapped.
     #[inline]
-    pub(crate) fn end_reservations(&self, pages: Pages) {
+    pub(crate) fn reservations(&self, pages: Pages) -> Option<Reservations<M>> {
+        match self.memory().huge.has_pool() {
+            true => Some(self.note_reservations(pages)),
+            false => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_reservations(&self, pages: Pages) -> Reservations<M> {
+        let mut noted = Reservations([const { None }; NOTED]);
+        let mut places = noted.0.iter_mut();
+        self.for_each_private(pages, |object, part| {
+            // If there are more mappings than are noted, the rest ends with its objects.
+            if let Some(place) = places.next() {
+                *place = Some((object.clone(), part));
+            }
+        });
+        noted
+    }
+
+    /// Ends all reservations of a space that nothing uses any more. Its children may still map the objects.
+    pub(crate) fn end_all_reservations(&self) {
         if self.memory().huge.has_pool() {
-            self.for_each_private(pages, |object, part| object.end_reservations(part));
+            let all = self.all_pages();
+            self.for_each_private(all, |object, part| object.end_reservations(part));
         }
     }
 
     /// Calls `act` with the objects of private mappings of the pool in `pages` for which this space has reservations, and with
     /// their pages, in whole huge pages.
     #[cold]
-    fn for_each_private(&self, pages: Pages, act: impl Fn(&MemoryObject<M>, Range<u64>)) {
+    fn for_each_private(&self, pages: Pages, mut act: impl FnMut(&MemoryObject<M>, Range<u64>)) {
         let mut at = pages.start;
         while let Some((run, attributes)) = self.next_part(at, pages.end) {
             at = run.pages.end;

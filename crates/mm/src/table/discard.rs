@@ -159,7 +159,11 @@ impl<M: Machine> Tables<M> {
             // All its pages are of one kind.
             Span::Huge(_, value, part) if !is_meant(self.part_of(value, part.start)) => true,
             Span::Huge(entry, value, part) => {
-                match txn.claim(entry, value, || match is_huge_valid(part) {
+                let is_valid = || {
+                    // Decided again once the claim keeps the frames from being reused.
+                    is_huge_valid(part) && is_meant(self.part_of(value, part.start))
+                };
+                match txn.claim(entry, value, || match is_valid() {
                     true => Ok(()),
                     false => Err(Retry::MappingChanged),
                 }) {

@@ -172,6 +172,80 @@ fn an_empty_table_makes_way() {
     });
 }
 
+#[test]
+fn a_reservation_is_used_once() {
+    each_policy(4, 64, |_, space, memory| {
+        for how in [PRIVATE, SHARED] {
+            memory.resize_pool(2);
+            map(space, 1, how).unwrap();
+            let other = space.mmap(0, HUGE, RW, how).unwrap();
+            are(memory, [2, 2, 2]);
+            std::thread::scope(|scope| {
+                for cpu in 1..4 {
+                    scope.spawn(move || {
+                        SoftCpu::run(space, cpu, |cpu| {
+                            cpu.store(AT + u64::from(cpu.number()) * PAGE, 1).unwrap();
+                        });
+                    });
+                }
+            });
+            are(memory, [2, 1, 1]);
+            assert_eq!(
+                space.fault(other, faultless_mm::Access::Write),
+                Outcome::Resolved
+            );
+            space.munmap(AT, HUGE).unwrap();
+            space.munmap(other, HUGE).unwrap();
+            are(memory, [2, 2, 0]);
+        }
+        memory.resize_pool(0);
+    });
+}
+
+#[test]
+fn reservations_end_with_what_has_them() {
+    with_pool(|cpu, space, memory, _| {
+        map(space, 2, PRIVATE).unwrap();
+        are(memory, [4, 4, 2]);
+        // What fails ends none.
+        let over = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED_NOREPLACE;
+        assert_eq!(space.mmap(AT, HUGE, RW, over), Err(Errno::EEXIST));
+        are(memory, [4, 4, 2]);
+        let dontunmap = faultless_mm::remap_flags::DONTUNMAP | faultless_mm::remap_flags::MAYMOVE;
+        let moved = space.mremap(AT, HUGE, HUGE, dontunmap, 0);
+        assert_eq!(moved, Err(Errno::EINVAL));
+        // A child has none, and its parent's end with that.
+        let child = space.fork().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                SoftCpu::run(&child, 1, |_| {
+                    let child: &SoftSpace = &child;
+                    let at = child.mmap(0, HUGE, RW, PRIVATE).unwrap();
+                    assert!(at.is_multiple_of(HUGE));
+                });
+            });
+        });
+        are(memory, [4, 4, 3]);
+        child.destroy();
+        are(memory, [4, 4, 2]);
+        // What is not wanted leaves when its reservation ends.
+        assert_eq!(memory.resize_pool(1), 2);
+        are(memory, [2, 2, 2]);
+        space.munmap(AT, 2 * HUGE).unwrap();
+        are(memory, [1, 1, 0]);
+        assert_eq!(memory.resize_pool(4), 4);
+        // More than there can be needs no memory to be refused.
+        let before = memory.slab_frames();
+        let at = space.mmap(0, 1 << 46, RW, PRIVATE);
+        assert_eq!(at, Err(Errno::ENOMEM));
+        assert!(memory.slab_frames() <= before + 1);
+        let at = space.mmap(u64::MAX - 1, HUGE, RW, PRIVATE).unwrap();
+        assert!(at.is_multiple_of(HUGE));
+        space.munmap(at, HUGE).unwrap();
+        assert!(cpu.load(AT).is_err());
+    });
+}
+
 /// Threads map, store, fork, discard and unmap. The pool has all of its pages at the end, and no store was lost.
 #[test]
 fn stress() {

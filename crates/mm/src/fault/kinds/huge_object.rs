@@ -22,12 +22,13 @@ use crate::base::machine::Machine;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
+use crate::object::pool::TAKEN;
 use crate::object::radix::PageSlot;
 use crate::object::{Lookup, ObjectHuge, ObjectInner};
 use crate::space::AddressSpace;
 use crate::table::huge::{frames_of, huge_span};
 use crate::table::huge_share::deposit;
-use crate::table::retry::{Blocker, Retry};
+use crate::table::retry::Retry;
 use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::mapping::{Attributes, Huge};
 
@@ -83,12 +84,15 @@ impl<M: Machine> AddressSpace<M> {
         let format = Self::FORMAT;
         let source = self.machine().frames();
         let mut kind = RssKind::SharedMemory;
+        let mut has_room = true;
         let is_mapped = self.tables().transact_over(at, span, || {
             self.validate_span(at, page)?;
             self.count_whole(object, first, base)?;
             if !deposit(source, first, table) {
+                // As many spaces map it as there are places for tables.
                 self.uncount_whole(first, ENTRIES);
-                return Err(Retry::Wait(Blocker::Memory));
+                has_room = false;
+                return Err(Retry::PageChanged);
             }
             prepared.deposit_used();
             let parts = source.descriptors_of_huge(first);
@@ -101,8 +105,8 @@ impl<M: Machine> AddressSpace<M> {
             }
             let leaf = format.leaf_of(first, stores, protection, is_write);
             Ok(self.tables().with_tlb_owner(format.huge(leaf)))
-        })?;
-        if !is_mapped {
+        });
+        if !has_room || !is_mapped? {
             return Ok(None);
         }
         let mut came = RssDelta::default();
@@ -143,23 +147,22 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(None);
         }
         let is_pooled = object.is_pooled();
-        let before = match is_pooled {
-            true => object.reservation(base, self.number()),
-            false => PageSlot::Empty,
-        };
-        let first = match is_pooled {
-            true => prepared.pooled_frames(before == PageSlot::Reserved),
-            false => prepared.huge_frames(),
+        let (first, before) = match (is_pooled, &attributes.backed) {
+            (true, Some(backed)) => (prepared.pooled_frames(backed, base, self.number())?, TAKEN),
+            _ => (prepared.huge_frames(), PageSlot::Empty),
         };
         let Some(first) = first else {
-            match is_pooled {
-                true => prepared.finds_no_pool()?,
-                false => self.memory().count(Counter::ThpFileFallback),
+            if !is_pooled {
+                self.memory().count(Counter::ThpFileFallback);
             }
             return Ok(None);
         };
         prepared.huge_frames_used();
-        match self.memory().add_huge_page(object, base, (first, before)) {
+        let added = self.memory().add_huge_page(object, base, (first, before));
+        if is_pooled && added.is_ok() {
+            prepared.claim_used();
+        }
+        match added {
             Ok(true) => {
                 if !is_pooled {
                     self.memory().count(Counter::ThpFileAlloc);
@@ -194,7 +197,13 @@ impl<M: Machine> AddressSpace<M> {
         let counted = parts.iter().take_while(|part| part.map()).count();
         // Partner: the fence between removing a page from its slot and reading its counts.
         fence_after_rmw();
+        let first_to_last = base..base + ENTRIES as u64;
+        let mut are_there = true;
+        object.pages.for_each_slot(first_to_last, |index, slot| {
+            are_there &= slot.holds(Frame(first.0 + (index - base)));
+        });
         let is_valid = counted == ENTRIES
+            && (are_there || mutant(Mutant::WholeNotAsked))
             && (parts[0].is_object_whole() || mutant(Mutant::WholeNotAsked))
             && parts[0].owner() == (object.id, base)
             && object.has_span(base);

@@ -8,13 +8,13 @@
 //!
 //! *Writes*: the entry; the frames and their descriptors; the object's slot, and the pool's lock.
 
+use faultless_frames::FrameSource;
 use faultless_paging::{Access, ENTRIES, Page};
 
 use crate::base::machine::Machine;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
-use crate::object::radix::PageSlot;
 use crate::object::{Lookup, ObjectInner};
 use crate::space::AddressSpace;
 use crate::table::huge::{frames_of, huge_span};
@@ -45,10 +45,17 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(prepared.needs_page(backed, base));
             }
         };
-        let before = object.reservation(base, self.number());
-        let is_reserved = before == PageSlot::Reserved;
-        let Some(first) = prepared.pooled_frames(is_reserved) else {
-            prepared.finds_no_pool()?;
+        let head = |frame| self.machine().frames().descriptor(frame);
+        if from.is_some_and(|from| !head(from).is_object_whole()) {
+            // Small pages are copied.
+            return Ok(None);
+        }
+        // Where the object has the page, only the entry's claim keeps others away.
+        let first = match (from, &attributes.backed) {
+            (None, Some(backed)) => prepared.pooled_frames(backed, base, self.number())?,
+            _ => prepared.pooled_copy()?,
+        };
+        let Some(first) = first else {
             return Ok(Some(Outcome::Bus));
         };
         let Some(table) = prepared.deposit() else {
@@ -67,17 +74,13 @@ impl<M: Machine> AddressSpace<M> {
             if let Some(from) = from {
                 self.count_whole(object, from, base)?;
                 let pairs = frames_of(from).zip(frames_of(first));
-                pairs.for_each(|(from, to)| machine.copy(from, to));
+                pairs.for_each(|(from, to)| {
+                    machine.copy(from, to);
+                    machine.poll();
+                });
                 self.uncount_whole(from, ENTRIES);
             }
             prepared.huge_page_used();
-            // Under the claim: only one fault of the owner is here.
-            if is_reserved
-                && let Some(slot) = object.pages.find(base)
-                && slot.replace(before, PageSlot::Empty).is_ok()
-            {
-                self.memory().end_reservations(1);
-            }
             let write = protection.write && (is_write || self.is_new(attributes));
             let leaf = Self::FORMAT.leaf_of(first, write, protection, is_write);
             Ok(self.tables().with_tlb_owner(Self::FORMAT.huge(leaf)))
@@ -89,6 +92,7 @@ impl<M: Machine> AddressSpace<M> {
         came.add_many(RssKind::Anonymous, ENTRIES as u64);
         self.tables().rss.came_all(machine.cpu(), &came);
         self.memory().count_huge(first, 1);
+        prepared.claim_used();
         prepared.trail.ends(How::FirstTouch);
         Ok(Some(Outcome::Resolved))
     }

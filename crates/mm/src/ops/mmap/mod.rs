@@ -201,9 +201,12 @@ impl<M: Machine> AddressSpace<M> {
             self.check_fixed(address, length)?;
             let pages = Pages::of_bytes(address..address + length);
             self.check_pool(pages)?;
-            self.end_reservations(pages);
+            let reserved = self.reservations(pages);
             let change = self.begin_change(pages, userfault::EVENT_UNMAP);
             let locked = self.map_at(pages, &request)?;
+            if let Some(reserved) = reserved {
+                reserved.end();
+            }
             self.report_unmap(change, pages, true);
             (pages, locked)
         } else {

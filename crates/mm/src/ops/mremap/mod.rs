@@ -18,6 +18,7 @@ use crate::base::userfault::numbers as userfault;
 use crate::base::userfault::queue::Message;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
+use crate::ops::pooled::Reservations;
 use crate::ops::userfault::events::Change;
 use crate::probe::space::install_probes;
 use crate::space::AddressSpace;
@@ -225,6 +226,14 @@ impl<M: Machine> AddressSpace<M> {
             self.check_pool(touched(new, request.length))?;
         }
         let none = Pages::new(0, 0);
+        // What is cut off, and what is replaced.
+        let (all, kept) = (request.source(), touched(old, request.length));
+        let cut = Pages::new(kept.end.clamp(all.start, all.end), all.end);
+        let replaced = match has(FIXED) {
+            true => touched(new, request.length),
+            false => Pages::new(0, 0),
+        };
+        let reserved = [cut, replaced].map(|pages| self.reservations(pages));
         let (mut target, mut filled) = match has(FIXED) {
             true => (touched(new, request.length), touched(new, request.length)),
             false => (none, none),
@@ -245,7 +254,10 @@ impl<M: Machine> AddressSpace<M> {
                 false => self.remap_near(lock, request),
             };
             match result {
-                Ok(Remapped::To(at)) => return Ok(at),
+                Ok(Remapped::To(at)) => {
+                    reserved.into_iter().flatten().for_each(Reservations::end);
+                    return Ok(at);
+                }
                 Ok(Remapped::After(zaps)) => filled = zaps,
                 Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), RANGE_ROUNDS + 1),
                 Ok(Remapped::With(room)) => (target, rounds) = (room, rounds + 1),
@@ -263,13 +275,13 @@ impl<M: Machine> AddressSpace<M> {
         request.length = round(request.length);
         let is_aligned = |address: u64| address.is_multiple_of(size);
         let is_placed = !request.has(FIXED) || is_aligned(request.new);
-        match is_aligned(request.old) && is_placed && request.length <= request.old_length {
-            true => {
-                let kept = touched(request.old, request.length).end;
-                let end = touched(request.old, request.old_length).end;
-                self.end_reservations(Pages::new(kept, end));
-                Ok(())
-            }
+        let may_stay = !request.has(DONTUNMAP);
+        match may_stay
+            && is_aligned(request.old)
+            && is_placed
+            && request.length <= request.old_length
+        {
+            true => Ok(()),
             false => Err(Errno::EINVAL),
         }
     }

@@ -25,7 +25,7 @@ use crate::object::{Lookup, MemoryObject};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
-use crate::tree::mapping::Attributes;
+use crate::tree::mapping::{Attributes, Huge};
 use crate::tune::PIN_TRIES;
 
 /// How far a request of a handler has come.
@@ -214,7 +214,12 @@ impl<M: Machine> AddressSpace<M> {
             if by.is_changing() {
                 return Err(Errno::EAGAIN);
             }
-            check(&self.registered(pages)?)
+            let attributes = self.registered(pages)?;
+            if attributes.flags.huge == Huge::Pooled {
+                // Only whole huge pages could be filled.
+                return Err(Errno::EINVAL);
+            }
+            check(&attributes)
         };
         let mut filled = Filled {
             pages: 0,
