@@ -230,6 +230,13 @@ impl<M: Machine, N> FaultState<M, N> {
         }
     }
 
+    /// Records that the object has the block.
+    pub(crate) fn claim_filled(&mut self) {
+        if let Some(claim) = self.huge.get_or_insert_default().claim.take() {
+            claim.end();
+        }
+    }
+
     /// Records that the pool was found empty. What is discarded is in no entry for a moment, and not in the pool yet: so it is
     /// looked at again before the access is refused.
     ///
@@ -314,6 +321,10 @@ impl<M: Machine, N> FaultState<M, N> {
     /// Records that the try needs a page of an object that has to be read in.
     #[cold]
     pub(crate) fn needs_page(&mut self, backed: &ObjectRef, index: u64) -> Retry {
+        // Nothing that others wait for is held while this waits; and what the last try has claimed itself is free again.
+        if let Some(held) = &mut self.huge {
+            held.claim = None;
+        }
         let object = MemoryObject::of(self.memory, backed.pointer());
         self.missing = Some(Missing::Page(object, index));
         Retry::Wait(Blocker::Page)

@@ -133,7 +133,7 @@ impl<M: Machine> MemoryObject<M> {
         let is_whole = self
             .memory
             .add_huge_page(self.cache(), base, (first, TAKEN))?;
-        claim.use_up();
+        claim.end();
         match is_whole {
             true => Ok(()),
             // Beside a truncation, or a hole that was left.
@@ -172,14 +172,20 @@ impl<M: Machine> SpanClaim<M> {
         self.before == Some(PageSlot::Reserved)
     }
 
-    /// Ends it: the block is used, by an entry of a private mapping or by the object. Ends the reservation.
-    pub(crate) fn use_up(mut self) {
+    /// Ends it: an entry of a private mapping uses the block. Ends the reservation.
+    pub(crate) fn use_up(self) {
+        if self.before.is_some() {
+            self.show(PageSlot::Empty);
+        }
+        self.end();
+    }
+
+    /// The same where the object has the block, or a truncation has removed the mark.
+    pub(crate) fn end(mut self) {
         if self.is_reserved() {
             self.object.memory.end_reservations(1);
         }
-        if self.before.take().is_some() {
-            self.show(PageSlot::Empty);
-        }
+        self.before = None;
     }
 
     /// Replaces the mark, if it is still there: the object may have been truncated, or have the pages. Returns whether it was.

@@ -160,7 +160,7 @@ impl<M: Machine> AddressSpace<M> {
         prepared.huge_frames_used();
         let added = self.memory().add_huge_page(object, base, (first, before));
         if is_pooled && added.is_ok() {
-            prepared.claim_used();
+            prepared.claim_filled();
         }
         match added {
             Ok(true) => {
