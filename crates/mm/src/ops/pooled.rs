@@ -99,10 +99,19 @@ impl<M: Machine> AddressSpace<M> {
         let end = opened.offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
         self.check_kind(length, prot, map_flags, Some(opened))?;
         self.memory().huge.note_pool();
-        // A private mapping of an object with pages takes what is left over.
         let is_owned = object.cache().writers.huge.is_owned();
-        if !has(flags::NORESERVE) && (has(flags::SHARED) || is_owned) {
-            object.reserve(opened.offset / PAGE_SIZE..end / PAGE_SIZE)?;
+        match has(flags::NORESERVE) {
+            true => {}
+            false if has(flags::SHARED) || is_owned => {
+                object.reserve(opened.offset / PAGE_SIZE..end / PAGE_SIZE)?;
+            }
+            // A private mapping of an object with pages of its own takes what is left over: there has to be enough now.
+            false => {
+                let pool = self.memory().pool_sizes();
+                if pool.free.saturating_sub(pool.reserved) < length / size {
+                    return Err(Errno::ENOMEM);
+                }
+            }
         }
         if opened.writable {
             object.extend(end);
