@@ -3,6 +3,7 @@
 // What huge pages a program gets, and keeps, as it sees it itself. Linux 6.12 prints the same (huge.linux-6.12).
 
 #include "common.h"
+#include "usage.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -14,34 +15,6 @@
 #endif
 
 enum { PAGE_BYTES = 4096, HUGE = 2 << 20 };
-
-// The value of a field in the record of the mapping at an address, in /proc/self/smaps.
-static long field_of(const void *at, const char *field)
-{
-    FILE *file = fopen("/proc/self/smaps", "r");
-    char line[256];
-    int is_its = 0;
-    long value = -1;
-
-    while (value < 0 && fgets(line, sizeof line, file) != NULL) {
-        unsigned long start, end;
-
-        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
-            is_its = start <= (uintptr_t)at && (uintptr_t)at < end;
-        else if (is_its && strncmp(line, field, strlen(field)) == 0)
-            value = atol(line + strlen(field) + 1);
-    }
-    fclose(file);
-    return value;
-}
-
-static long faults(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_minflt + usage.ru_majflt;
-}
 
 static volatile char *map(size_t bytes)
 {

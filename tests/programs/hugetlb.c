@@ -3,8 +3,8 @@
 // The pool of huge pages, as programs use it: MAP_HUGETLB and MFD_HUGETLB, reservations, what operations refuse, and the counts.
 // Linux 6.12 prints the same (hugetlb.linux-6.12).
 
-#define _GNU_SOURCE
 #include "common.h"
+#include "usage.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -100,14 +100,6 @@ static void show(const char *what, volatile void *at)
     }
     printf("\n");
     fclose(file);
-}
-
-static long faults(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_minflt + usage.ru_majflt;
 }
 
 static volatile char *map(int file, size_t bytes, int flags)
