@@ -16,16 +16,6 @@
 
 enum { PAGE_BYTES = 4096, HUGE = 2 << 20 };
 
-static volatile char *map(size_t bytes)
-{
-    char *at = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uintptr_t aligned = ((uintptr_t)at + HUGE - 1) & ~(uintptr_t)(HUGE - 1);
-
-    munmap(at, aligned - (uintptr_t)at);
-    munmap((char *)aligned + bytes, (uintptr_t)at + HUGE - aligned);
-    return (char *)aligned;
-}
-
 static void say(const char *what, volatile char *at)
 {
     printf("%s: AnonHugePages %ld kB, THPeligible %ld\n", what, field_of((char *)at, "AnonHugePages:"),
@@ -57,21 +47,21 @@ static int is_full(volatile char *at, int from)
 
 static void faulted(void)
 {
-    volatile char *at = map(HUGE);
+    volatile char *at = map_aligned(HUGE);
     long before = faults();
 
     fill(at);
     printf("writing all of it: %ld fault\n", faults() - before);
     say("written", at);
     munmap((void *)at, HUGE);
-    at = map(HUGE);
+    at = map_aligned(HUGE);
     before = faults();
     for (int page = 0; page < HUGE / PAGE_BYTES; page++)
         (void)at[page * PAGE_BYTES];
     printf("reading all of it: %ld fault\n", faults() - before);
     say("read", at);
     munmap((void *)at, HUGE);
-    at = map(HUGE - PAGE_BYTES);
+    at = map_aligned(HUGE - PAGE_BYTES);
     at[0] = 1;
     say("a page too small", at);
     munmap((void *)at, HUGE - PAGE_BYTES);
@@ -79,7 +69,7 @@ static void faulted(void)
 
 static void split_and_collapsed(void)
 {
-    volatile char *at = map(2 * HUGE), *to;
+    volatile char *at = map_aligned(2 * HUGE), *to;
 
     fill(at);
     result("mprotect of a page", mprotect((char *)at + HUGE - PAGE_BYTES, PAGE_BYTES, PROT_READ));
@@ -100,7 +90,7 @@ static void split_and_collapsed(void)
     say("then", at);
     printf("content: %d, %d\n", at[0], is_full(at, 1));
     at[0] = 1;
-    to = map(HUGE);
+    to = map_aligned(HUGE);
     printf("mremap: %d\n", mremap((char *)at, HUGE, HUGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
     say("moved", to);
     printf("content: %d\n", is_full(to, 0));
@@ -112,7 +102,7 @@ static void split_and_collapsed(void)
 
 static void forked(void)
 {
-    volatile char *at = map(HUGE);
+    volatile char *at = map_aligned(HUGE);
     pid_t child;
 
     fill(at);
@@ -135,7 +125,7 @@ static void forked(void)
 
 static void advised(void)
 {
-    volatile char *at = map(HUGE);
+    volatile char *at = map_aligned(HUGE);
 
     result("NOHUGEPAGE", madvise((char *)at, HUGE, MADV_NOHUGEPAGE));
     fill(at);
@@ -148,7 +138,7 @@ static void advised(void)
     printf(", %d", prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
     printf(", %d", prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
     printf(", %d\n", prctl(PR_SET_THP_DISABLE, 1, 1, 0, 0));
-    at = map(HUGE);
+    at = map_aligned(HUGE);
     fill(at);
     say("disabled", at);
     result("collapse", madvise((char *)at, HUGE, MADV_COLLAPSE));
@@ -177,8 +167,8 @@ static void set(void)
 
     setting("sometimes");
     setting("madvise");
-    at = map(HUGE);
-    wanted = map(HUGE);
+    at = map_aligned(HUGE);
+    wanted = map_aligned(HUGE);
     madvise((char *)wanted, HUGE, MADV_HUGEPAGE);
     fill(at);
     fill(wanted);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Huge pages of shared memory, as a program sees them itself: who has them, and what each operation leaves of them.
+// Huge pages of shared memory, as a program sees them itself: which mappings have them, and what each operation leaves of them.
 // Linux 6.12 prints the same (huge_shared.linux-6.12).
 
 #include "common.h"

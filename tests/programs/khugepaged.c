@@ -13,16 +13,6 @@ enum { PAGE_BYTES = 4096, HUGE = 2 << 20, PAGES = HUGE / PAGE_BYTES, TRIES = 200
 
 #define ROOT "/sys/kernel/mm/transparent_hugepage/"
 
-static volatile char *map(size_t bytes)
-{
-    char *at = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uintptr_t aligned = ((uintptr_t)at + HUGE - 1) & ~(uintptr_t)(HUGE - 1);
-
-    munmap(at, aligned - (uintptr_t)at);
-    munmap((char *)aligned + bytes, (uintptr_t)at + HUGE - aligned);
-    return (char *)aligned;
-}
-
 static int set(const char *name, const char *value)
 {
     char path[128];
@@ -105,7 +95,7 @@ static void wait_for(volatile char *at)
 
 static void collapsed(const char *what, int step, const char *max_none)
 {
-    volatile char *at = map(HUGE);
+    volatile char *at = map_aligned(HUGE);
 
     set("enabled", "never");
     fill(at, 0, step);
@@ -122,7 +112,7 @@ static void collapsed(const char *what, int step, const char *max_none)
 
 static void shared(void)
 {
-    volatile char *at = map(HUGE);
+    volatile char *at = map_aligned(HUGE);
 
     set("enabled", "never");
     fill(at, 0, 1);

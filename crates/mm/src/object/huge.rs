@@ -4,8 +4,8 @@
 //!   ([`MemoryObject::set_huge_pages`]). The first slot is marked as being filled meanwhile, so that faults on the span wait for
 //!   one addition, and do not make another.
 //! * The first frame's descriptor then says that the span is whole: all frames are pages of the object, in their places.
-//!   What takes one of them away removes that mark first, and nothing sets it again. So what maps the whole asks the mark, and
-//!   not each slot.
+//!   What takes one of them away removes that mark, and nothing sets it again. So a fault sees at once whether the whole may be
+//!   mapped; after its claim it looks at the slots themselves, because a page may be taken back beside an extension.
 //! * Otherwise the pages are like others. A truncation, a page-out or a move of one leaves the other ones as they are.
 //!
 //! *Writes*: the slots; the frames' descriptors.

@@ -2,7 +2,7 @@
 //!
 //! * Where an entry above the lowest level is empty, one mapping covers the whole span, and the object has a huge page there
 //!   ([`crate::object::huge`]) or gets one, the fault maps it by one entry: the protocol of a small page of an object, one level up.
-//!   It counts the entry at each of the frames after the claim, and then asks the mark of the whole (rule R6).
+//!   It counts the entry at each of the frames after the claim, and then looks at the slots and the mark of the whole (rule R6).
 //! * The table for a split is deposited with the frames after they were counted: so none of them is freed while it has one. As
 //!   many tables are deposited as entries map the huge page.
 //! * A store that the entry does not let through raises it as a whole in a shared mapping. In a private one it splits it: the
