@@ -2,11 +2,11 @@
 //
 // The first process of a Linux that `./x compare` boots beside our kernel: it
 // runs the one program that `/.faultless/run` names, and reports as our kernel
-// does (kernel/README.md): stdout to port 0xe9, stderr to 0xea, one line of
-// JSON to 0xeb. Then it ends QEMU.
+// does (kernel/README.md): stdout and stderr to a channel each, and one line of
+// JSON to a third. Then it ends QEMU.
 //
 // It must not disturb the measurement. It pins nothing and sleeps while the
-// program is quiet. It acquires its right to the ports after the program has
+// program is quiet. It acquires its right to the channels after the program has
 // started, because a child would inherit it, and Linux then does more work at each
 // switch between processes. The counts of faults and switches are those of the
 // program and of the children it waited for, so that none of them is this
@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/io.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -32,9 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "channels.h"
 #include "swap.h"
-
-enum { STDOUT_PORT = 0xe9, STDERR_PORT = 0xea, REPORT_PORT = 0xeb, EXIT_PORT = 0xf4 };
 
 enum { SETTLE_SECONDS = 2 };
 
@@ -58,12 +56,6 @@ typedef struct {
     uint64_t switches;
 } Counts;
 
-static void write_port(unsigned short port, const char *bytes, size_t length)
-{
-    while (length-- > 0)
-        outb((unsigned char)*bytes++, port);
-}
-
 // Uses only static memory, so that it can report that there is none.
 __attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
 {
@@ -75,14 +67,8 @@ __attribute__((format(printf, 1, 2))) static void report(const char *format, ...
     length = vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (length > 0)
-        write_port(REPORT_PORT, line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
-}
-
-__attribute__((noreturn)) static void turn_off(void)
-{
-    outl(0, EXIT_PORT);
-    for (;;)
-        pause();
+        write_channel(CHANNEL_REPORT, line,
+                      (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 }
 
 // Reports why nothing was run, and ends the machine. `what` contains no quotes.
@@ -90,7 +76,7 @@ __attribute__((noreturn)) static void give_up(const char *what)
 {
     int why = errno;
 
-    if (iopl(3) == 0) {
+    if (open_channels()) {
         report("{\"exit\":null,\"signal\":null,\"seconds\":0,\"error\":\"init: %s: %s\"}\n",
                what, strerror(why));
         turn_off();
@@ -260,7 +246,7 @@ __attribute__((noreturn)) static void become_the_program(int out, int err, volat
 static void pass_on(int out, int err)
 {
     struct pollfd pipes[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
-    const unsigned short ports[2] = {STDOUT_PORT, STDERR_PORT};
+    const Channel channels[2] = {CHANNEL_STDOUT, CHANNEL_STDERR};
     static char buffer[1 << 16];
 
     while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
@@ -273,7 +259,7 @@ static void pass_on(int out, int err)
                 continue;
             got = read(pipes[i].fd, buffer, sizeof buffer);
             if (got > 0)
-                write_port(ports[i], buffer, (size_t)got);
+                write_channel(channels[i], buffer, (size_t)got);
             else if (got == 0 || errno != EINTR)
                 pipes[i].fd = -1;
         }
@@ -352,8 +338,8 @@ int main(void)
     errno = failed;
     if (failed != 0)
         give_up("cannot execute the program");
-    if (iopl(3) != 0)
-        give_up("cannot have the ports");
+    if (!open_channels())
+        give_up("cannot have the channels");
     pass_on(out[0], err[0]);
     status = wait_for(program, &usage);
     begun = now_ns() - begun;

@@ -188,7 +188,8 @@ static void check_errors(void)
     EXPECT_ERROR(ENOMEM, SYS_mmap, (uintptr_t)1 << 62, page, RW, anonymous | MAP_FIXED);
     EXPECT_ERROR(EINVAL, SYS_munmap, p + 1, page, 0, 0);
     EXPECT_ERROR(EINVAL, SYS_munmap, p, 0, 0, 0);
-    EXPECT_ERROR(EINVAL, SYS_munmap, (uintptr_t)1 << 62, page, 0, 0);
+    // Not above bit 55: on AArch64 a byte there is a tag, and munmap ignores it.
+    EXPECT_ERROR(EINVAL, SYS_munmap, (uintptr_t)1 << 54, page, 0, 0);
     EXPECT_ERROR(0, SYS_munmap, p + page, page, 0, 0);
     EXPECT_ERROR(EINVAL, SYS_mprotect, p + 1, page, PROT_READ, 0);
     EXPECT_ERROR(EINVAL, SYS_mprotect, p, page, 0x40, 0);

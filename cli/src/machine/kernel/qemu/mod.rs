@@ -38,6 +38,8 @@ struct Emulator {
     package: &'static str,
     /// The kind of machine, with its options.
     machine: &'static str,
+    /// The kind of processor, with its options.
+    cpu: &'static str,
     /// The command of QEMU's monitor on which our kernel reports its counters and turns the machine off.
     report: &'static str,
 }
@@ -249,7 +251,7 @@ pub fn machine(request: &Request, memory: Option<&GuestMemory>) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     let size = format!("{}k", request.memory.0 >> 10);
-    let machine = Emulator::of(request.arch).machine;
+    let Emulator { machine, cpu, .. } = Emulator::of(request.arch);
     match memory {
         None => option("-machine", machine.to_owned()),
         Some(memory) => {
@@ -269,7 +271,7 @@ pub fn machine(request: &Request, memory: Option<&GuestMemory>) -> Vec<String> {
         }
         (Accel::Tcg, false) => option("-accel", "tcg,thread=multi".to_owned()),
     }
-    option("-cpu", "max".to_owned());
+    option("-cpu", cpu.to_owned());
     option("-smp", request.cpus.to_string());
     option("-m", size);
     option("-display", "none".to_owned());

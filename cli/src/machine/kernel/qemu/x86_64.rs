@@ -9,6 +9,7 @@ pub const EMULATOR: Emulator = Emulator {
     program: "qemu-system-x86_64",
     package: "qemu-system-x86",
     machine: "q35",
+    cpu: "max",
     report: "nmi",
 };
 
