@@ -16,12 +16,12 @@ pub mod fpu;
 pub mod frame;
 pub mod gdt;
 pub mod idt;
-pub mod interrupts;
 pub mod io_apic;
+pub mod layout;
+pub mod legacy;
 pub mod msr;
 pub mod paging;
 pub mod pci;
-pub mod percpu;
 pub mod power;
 pub mod protection_keys;
 pub mod random;
@@ -29,17 +29,21 @@ pub mod registers;
 pub mod serial;
 pub mod signal_frame;
 pub mod smp;
+pub mod sources;
+mod start;
 pub mod start_info;
+pub mod stat;
 pub mod svm;
+pub mod this_cpu;
 pub mod time;
 pub mod tlb;
 pub mod trap;
-pub mod uaccess;
+pub mod user_copy;
 pub mod window;
 mod zero;
 
+use super::{fault, interrupts, kernel_map, percpu, relax, shootdown, uaccess};
 pub use frame::TrapFrame;
-pub use tlb::relax;
 pub use zero::zero_page;
 
 /// Waits for an interrupt with interrupts on, then turns them off again. None is missed between the
