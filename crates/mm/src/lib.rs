@@ -116,6 +116,7 @@ pub use base::layout::Layout;
 pub use base::machine::Machine;
 pub use base::memory::{Memory, PerCpu};
 pub use base::policy::{Policy, UnknownPolicy};
+pub use base::rmw;
 pub use base::userfault::queue::Message;
 pub use base::userfault::{Handler, Userfault, numbers as userfault};
 pub use fault::pin::{Taken, UserPage};
