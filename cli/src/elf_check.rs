@@ -9,28 +9,42 @@ use elf::abi;
 use elf::endian::AnyEndian;
 use elf::segment::ProgramHeader;
 
+use crate::arch::Arch;
 use crate::size::Size;
 
 const PAGE: u64 = 4096;
-/// The first address above user memory (Linux, x86-64, four levels).
-const USER_END: u64 = 0x7fff_ffff_f000;
 /// What a machine needs beside the program: kernel, tables, stacks.
 const RESERVE: u64 = 16 << 20;
 
-/// Checks the content of a file, to be run in a machine with `memory`.
-pub fn check(file: &[u8], memory: Size) -> Result<()> {
+/// The first bytes of a file, which say what it is for.
+pub const HEADER: usize = 64;
+
+/// The architecture of a program or library, from the first [`HEADER`] bytes of its file.
+pub fn arch(file: &[u8]) -> Result<Arch> {
     ensure!(file.starts_with(&abi::ELFMAGIC), "not an ELF file");
-    ensure!(file.len() >= 64, "truncated: it ends within its header");
-    ensure!(
-        file[abi::EI_CLASS] == abi::ELFCLASS64 && file[abi::EI_DATA] == abi::ELFDATA2LSB,
-        "not a program for x86-64 (it is not 64-bit little-endian)"
-    );
-    let machine = u16::from_le_bytes([file[18], file[19]]);
-    ensure!(
-        machine == abi::EM_X86_64,
-        "not a program for x86-64 (it is for {})",
-        named(machine)
-    );
+    ensure!(file.len() >= HEADER, "truncated: it ends within its header");
+    let is_wide = file[abi::EI_CLASS] == abi::ELFCLASS64;
+    let is_little = file[abi::EI_DATA] == abi::ELFDATA2LSB;
+    let machine = [file[18], file[19]];
+    let machine = if is_little {
+        u16::from_le_bytes(machine)
+    } else {
+        u16::from_be_bytes(machine)
+    };
+    match Arch::of_elf(machine) {
+        Some(arch) if is_wide && is_little => Ok(arch),
+        _ => bail!(
+            "not a program for x86-64 or AArch64 (it is for {}{}{})",
+            named(machine),
+            if is_wide { "" } else { ", 32-bit" },
+            if is_little { "" } else { ", big-endian" },
+        ),
+    }
+}
+
+/// Checks the content of a file, to be run in a machine with `memory`. Returns its architecture.
+pub fn check(file: &[u8], memory: Size) -> Result<Arch> {
+    let arch = arch(file)?;
     let Ok(elf) = ElfBytes::<AnyEndian>::minimal_parse(file) else {
         bail!("truncated: its headers lie beyond its end");
     };
@@ -48,7 +62,7 @@ pub fn check(file: &[u8], memory: Size) -> Result<()> {
         .collect();
     ensure!(!loaded.is_empty(), "not a program: it has nothing to load");
     for segment in &loaded {
-        check_segment(segment, file.len() as u64)?;
+        check_segment(segment, file.len() as u64, arch)?;
     }
     loaded.sort_by_key(|segment| segment.p_vaddr);
     for pair in loaded.windows(2) {
@@ -66,10 +80,10 @@ pub fn check(file: &[u8], memory: Size) -> Result<()> {
         stored.saturating_add(RESERVE) <= memory.0 && wanted <= memory.0,
         "larger than the machine's memory ({memory}): try --memory"
     );
-    Ok(())
+    Ok(arch)
 }
 
-fn check_segment(segment: &ProgramHeader, length: u64) -> Result<()> {
+fn check_segment(segment: &ProgramHeader, length: u64, arch: Arch) -> Result<()> {
     let in_file = segment.p_offset.checked_add(segment.p_filesz);
     ensure!(
         in_file.is_some_and(|end| end <= length),
@@ -81,7 +95,7 @@ fn check_segment(segment: &ProgramHeader, length: u64) -> Result<()> {
     );
     let end = segment.p_vaddr.checked_add(segment.p_memsz);
     ensure!(
-        end.is_some_and(|end| end <= USER_END),
+        end.is_some_and(|end| end <= arch.user_end()),
         "damaged: a segment lies outside user memory, at {:#x}",
         segment.p_vaddr
     );
@@ -94,9 +108,10 @@ fn check_segment(segment: &ProgramHeader, length: u64) -> Result<()> {
 
 fn named(machine: u16) -> String {
     match machine {
-        abi::EM_386 => "x86, 32-bit".to_owned(),
+        abi::EM_386 => "x86".to_owned(),
+        abi::EM_X86_64 => "x86-64".to_owned(),
         abi::EM_AARCH64 => "AArch64".to_owned(),
-        abi::EM_ARM => "32-bit Arm".to_owned(),
+        abi::EM_ARM => "Arm".to_owned(),
         abi::EM_RISCV => "RISC-V".to_owned(),
         abi::EM_PPC64 => "Power".to_owned(),
         other => format!("machine {other}"),
@@ -105,7 +120,7 @@ fn named(machine: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{abi, check};
+    use super::{Arch, abi, check};
     use crate::size::Size;
 
     const MEMORY: Size = Size::mebi(256);
@@ -158,9 +173,33 @@ mod tests {
         assert!(refusal(b"#!/bin/sh\n").contains("not an ELF file"));
         assert!(refusal(b"").contains("not an ELF file"));
         assert!(refusal(&program(&[])).contains("not a program"));
-        let mut other = program(&[(0x40_0000, 16)]);
-        other[18] = 183;
-        assert!(refusal(&other).contains("AArch64"));
+    }
+
+    #[test]
+    fn says_what_is_for_another_machine() {
+        let other = |class: u8, data: u8, machine: [u8; 2]| {
+            let mut other = program(&[(0x40_0000, 16)]);
+            other[4..6].copy_from_slice(&[class, data]);
+            other[18..20].copy_from_slice(&machine);
+            refusal(&other)
+        };
+        assert!(other(2, 1, [243, 0]).contains("(it is for RISC-V)"));
+        assert!(other(1, 1, [3, 0]).contains("(it is for x86, 32-bit)"));
+        assert!(other(1, 1, [62, 0]).contains("(it is for x86-64, 32-bit)"));
+        assert!(other(2, 2, [0, 183]).contains("(it is for AArch64, big-endian)"));
+        assert!(other(1, 2, [0, 40]).contains("(it is for Arm, 32-bit, big-endian)"));
+        assert!(other(2, 1, [1, 1]).contains("(it is for machine 257)"));
+    }
+
+    #[test]
+    fn each_architecture_has_its_own_end_of_memory() {
+        let mut high = program(&[(0xffff_0000_0000, 16)]);
+        assert!(refusal(&high).contains("outside user memory"));
+        high[18] = 183;
+        assert_eq!(check(&high, MEMORY).unwrap(), Arch::AArch64);
+        let mut higher = program(&[(0x1_0000_0000_0000, 16)]);
+        higher[18] = 183;
+        assert!(refusal(&higher).contains("outside user memory"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arch;
 mod args;
 mod bench;
 mod command;

@@ -8,6 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::arch::Arch;
+use crate::machine::Added;
+
 /// The root of the checkout that this command was built from.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -16,21 +19,36 @@ pub fn root() -> &'static Path {
 }
 
 /// The kernel image (`FAULTLESS_KERNEL`).
-pub fn kernel() -> PathBuf {
-    from_environment("FAULTLESS_KERNEL", ".faultless/kernel")
+pub fn kernel(arch: Arch) -> PathBuf {
+    for_arch("FAULTLESS_KERNEL", ".faultless/kernel", arch)
 }
 
 /// The kernel image without events (`FAULTLESS_KERNEL_WITHOUT_EVENTS`).
-pub fn kernel_without_events() -> PathBuf {
-    from_environment(
+pub fn kernel_without_events(arch: Arch) -> PathBuf {
+    for_arch(
         "FAULTLESS_KERNEL_WITHOUT_EVENTS",
         ".faultless/kernel-without-events",
+        arch,
     )
 }
 
 /// The folder of the packaged workloads, built for the kernel (`FAULTLESS_PROGRAMS`).
-pub fn programs() -> PathBuf {
-    from_environment("FAULTLESS_PROGRAMS", ".faultless/bin")
+pub fn programs(arch: Arch) -> PathBuf {
+    for_arch("FAULTLESS_PROGRAMS", ".faultless/bin", arch)
+}
+
+/// The folders of the host in which a program finds its interpreter and its libraries. Debian has those for another
+/// architecture in a folder of their own (packages `libc6-ARCH-cross`).
+pub fn libraries(arch: Arch) -> Vec<Added> {
+    let mut folders = Vec::new();
+    if Arch::of_host() != Some(arch) {
+        folders.push(Added {
+            host: format!("/usr/{}-linux-gnu/lib", arch.name()).into(),
+            guest: "lib".into(),
+        });
+    }
+    folders.push(Added::whole(Path::new("/")));
+    folders
 }
 
 /// This command built so that it records its writes to memory (`FAULTLESS_RECORDER`). The recording build itself
@@ -54,6 +72,13 @@ pub fn executor() -> PathBuf {
 /// The stored programs of the differential tests.
 pub fn corpus() -> PathBuf {
     root().join("tests/corpus/differential")
+}
+
+/// For AArch64 the default path ends in `-aarch64`, and the variable in `_AARCH64`.
+fn for_arch(variable: &str, default: &str, arch: Arch) -> PathBuf {
+    let suffix = arch.suffix();
+    let variable = variable.to_owned() + &suffix.replace('-', "_").to_uppercase();
+    from_environment(&variable, &format!("{default}{suffix}"))
 }
 
 fn from_environment(variable: &str, default: &str) -> PathBuf {

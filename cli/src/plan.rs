@@ -7,48 +7,51 @@
 use std::env;
 use std::process::ExitCode;
 
+use crate::arch::Arch;
 use crate::compare::Series;
 
 /// Something that `./x` installs and builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The emulator.
-    Qemu,
+    Qemu(Arch),
     /// The kernel image.
-    Kernel,
+    Kernel(Arch),
     /// The kernel image without events.
-    KernelWithoutEvents,
+    KernelWithoutEvents(Arch),
     /// The packaged workloads for the kernel.
-    Workloads,
+    Workloads(Arch),
     /// The program that runs random programs on a kernel.
     Executor,
     /// This command with recording.
     Recorder,
     /// The first process of a Linux beside our kernel.
-    LinuxInit,
+    LinuxInit(Arch),
     /// Debian's kernel of this series. Without it, the other series are still compared.
-    Linux(Series),
+    Linux(Series, Arch),
     /// The modules of that kernel that its swap needs.
-    LinuxModules(Series),
+    LinuxModules(Series, Arch),
 }
 
 impl Need {
-    const fn name(self) -> &'static str {
-        match self {
-            Need::Qemu => "qemu",
-            Need::Kernel => "kernel",
-            Need::KernelWithoutEvents => "kernel-without-events",
-            Need::Workloads => "workloads",
-            Need::Executor => "executor",
-            Need::Recorder => "recorder",
-            Need::LinuxInit => "linux-init",
-            Need::Linux(series) => series.peer(),
-            Need::LinuxModules(series) => series.modules(),
-        }
+    /// Its name; for AArch64 it ends in `-aarch64`.
+    fn name(self) -> String {
+        let (name, arch) = match self {
+            Need::Qemu(arch) => ("qemu", arch),
+            Need::Kernel(arch) => ("kernel", arch),
+            Need::KernelWithoutEvents(arch) => ("kernel-without-events", arch),
+            Need::Workloads(arch) => ("workloads", arch),
+            Need::Executor => return "executor".to_owned(),
+            Need::Recorder => return "recorder".to_owned(),
+            Need::LinuxInit(arch) => ("linux-init", arch),
+            Need::Linux(series, arch) => (series.peer(), arch),
+            Need::LinuxModules(series, arch) => (series.modules(), arch),
+        };
+        format!("{name}{}", arch.suffix())
     }
 
     const fn is_wanted_only(self) -> bool {
-        matches!(self, Need::Linux(_) | Need::LinuxModules(_))
+        matches!(self, Need::Linux(..) | Need::LinuxModules(..))
     }
 }
 

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::paths;
+use crate::arch::Arch;
+use crate::machine::Added;
 use crate::tree::{Entry, Tree};
+use crate::{dynamic, paths};
 
 /// A program for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +53,31 @@ impl Program {
         )
     }
 
+    /// The architecture of the machine that runs it: its own. If it has none, or one for each, that is the chosen
+    /// one.
+    ///
+    /// # Errors
+    /// Another one than its own is chosen.
+    pub fn arch(&self, chosen: Option<Arch>, root: Option<&Path>) -> Result<Arch> {
+        let own = match self {
+            Program::Packaged(_) => None,
+            Program::InRoot(path) => dynamic::arch(&Tree::new(root, &[]), path),
+            Program::File(path) => {
+                let path = std::path::absolute(path)?;
+                dynamic::arch(&Tree::new(None, &[Added::whole(Path::new("/"))]), &path)
+            }
+        };
+        match (chosen, own) {
+            (Some(chosen), Some(own)) if chosen != own => bail!(
+                "--arch {}: {} is a program for {}",
+                chosen.name(),
+                self.name().display(),
+                own.title()
+            ),
+            _ => Ok(chosen.or(own).unwrap_or_default()),
+        }
+    }
+
     /// Its name without folders.
     pub fn name(&self) -> OsString {
         match self {
@@ -73,7 +100,7 @@ fn find_in(root: &Path, path: &Path) -> Option<PathBuf> {
             .map(|folder| Path::new(folder).join(plain))
             .into()
     };
-    let tree = Tree::new(Some(root), None);
+    let tree = Tree::new(Some(root), &[]);
     let is_file = |place: &PathBuf| {
         let walked = tree.walk(place).ok();
         let entry = walked.and_then(|walked| walked.entry);

@@ -1,7 +1,7 @@
 //! The tree that a program will find at `/`, searched before it is packed.
 //!
 //! * It has layers: the files of `--file`, the folder of `--root`, and, for programs with dependencies, the
-//!   host's own files.
+//!   host's own files; before these its libraries for another architecture.
 //! * At each path the first layer with an entry there counts. A folder has the entries of all layers.
 //! * Links are followed in the whole tree, not in their layer, as they will be for the program.
 //! * Paths are relative to `/` and have no slash at the beginning.
@@ -10,7 +10,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -31,7 +32,7 @@ pub struct Tree {
     /// At their real paths.
     added: Vec<Added>,
     root: Option<PathBuf>,
-    host: Option<PathBuf>,
+    host: Vec<Added>,
 }
 
 /// Something in the tree.
@@ -65,12 +66,12 @@ enum Last {
 }
 
 impl Tree {
-    /// A tree of at most two layers: the folder `root`, then the files below `host`. Nothing is added yet.
-    pub fn new(root: Option<&Path>, host: Option<&Path>) -> Self {
+    /// A tree of these layers: the folder `root`, then the files below each of `host`. Nothing is added yet.
+    pub fn new(root: Option<&Path>, host: &[Added]) -> Self {
         Tree {
             added: Vec::new(),
             root: root.map(Path::to_path_buf),
-            host: host.map(Path::to_path_buf),
+            host: host.to_vec(),
         }
     }
 
@@ -150,9 +151,13 @@ impl Tree {
             beneath(&added.host, rest)
         });
         let host = || {
-            let host = self.host.as_ref()?;
-            let is_kernels = KERNELS.iter().any(|name| real.starts_with(name));
-            (!is_kernels).then(|| beneath(host, real)).flatten()
+            if KERNELS.iter().any(|name| real.starts_with(name)) {
+                return None;
+            }
+            self.host.iter().find_map(|layer| {
+                let rest = real.strip_prefix(&layer.guest).ok()?;
+                beneath(&layer.host, rest)
+            })
         };
         added
             .or_else(|| beneath(self.root.as_ref()?, real))
@@ -184,13 +189,14 @@ impl Tree {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             names.extend(entries.map(|entry| entry.file_name()));
         };
-        for added in &self.added {
-            if let Ok(rest) = real.strip_prefix(&added.guest) {
-                take(&added.host.join(rest));
-            }
-        }
-        for layer in self.root.iter().chain(&self.host) {
-            take(&layer.join(real));
+        let below = |layer: &Added| {
+            let rest = real.strip_prefix(&layer.guest).ok()?;
+            Some(layer.host.join(rest))
+        };
+        let root = self.root.iter().map(|root| root.join(real));
+        let added = self.added.iter().filter_map(below);
+        for folder in added.chain(root).chain(self.host.iter().filter_map(below)) {
+            take(&folder);
         }
         for added in &self.added {
             let below = added.guest.strip_prefix(real).ok();
@@ -250,6 +256,15 @@ impl Entry {
     /// The target of a link.
     pub fn target(&self) -> Result<PathBuf> {
         fs::read_link(self.path()).with_context(|| reading(self.path()))
+    }
+
+    /// The first bytes of a file, up to `most` of them.
+    pub fn read_first(&self, most: u64) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let file = File::open(self.path());
+        file.and_then(|file| file.take(most).read_to_end(&mut content))
+            .with_context(|| reading(self.path()))?;
+        Ok(content)
     }
 
     /// The content of a file of at most `longest` bytes.
@@ -342,7 +357,7 @@ mod tests {
                 ("round", "round"),
             ],
         );
-        let tree = Tree::new(None, Some(host.path()));
+        let tree = Tree::new(None, &[Added::whole(host.path())]);
         assert_eq!(
             paths(&tree, "/lib/x"),
             ["lib", "usr/lib/x", "lib64", "lib", "usr/lib/deep/x.1"]
@@ -361,7 +376,7 @@ mod tests {
     fn the_first_layer_counts() {
         let host = folder(&["usr/bin/a", "usr/bin/b", "dev/x"], &[("bin", "usr/bin")]);
         let root = folder(&["bin/a", "etc/c"], &[]);
-        let tree = Tree::new(Some(root.path()), Some(host.path()));
+        let tree = Tree::new(Some(root.path()), &[Added::whole(host.path())]);
         // The root has a folder where the host has a link.
         assert_eq!(paths(&tree, "bin/a"), ["bin/a"]);
         assert!(read(&tree, "bin/b").is_none());
@@ -373,7 +388,7 @@ mod tests {
     fn what_is_added_goes_where_links_lead() {
         let host = folder(&["usr/bin/a"], &[("bin", "usr/bin"), ("usr/bin/l", "a")]);
         let other = folder(&["f", "d/g"], &[]);
-        let mut tree = Tree::new(None, Some(host.path()));
+        let mut tree = Tree::new(None, &[Added::whole(host.path())]);
         let mut add = |from: &str, to: &str| {
             let added = Added {
                 host: other.path().join(from),

@@ -52,6 +52,22 @@ fn options() {
         ),
         (&["walk"], "walk"),
         (
+            &["run", "--arch", "mips", "--", "ebizzy"],
+            "x86_64, aarch64",
+        ),
+        (
+            &["run", "--machine", "soft", "--arch", "aarch64"],
+            "--arch is for the kernel",
+        ),
+        (
+            &["run", "--arch", "aarch64", "--accel", "kvm", "--", "ebizzy"],
+            "does not execute AArch64",
+        ),
+        (
+            &["stat", "--arch", "aarch64", "--kvm", "--", "ebizzy"],
+            "no guests on AArch64",
+        ),
+        (
             &["run", "--root", "/no/such", "--", "ebizzy"],
             "not a folder",
         ),
@@ -170,14 +186,27 @@ fn programs_of_another_kind() {
     let own = fs::read(env!("CARGO_BIN_EXE_faultless")).unwrap();
     let (_folder, path) = file(&own);
     let path = path.to_str().unwrap();
-    let mut other = own.clone();
-    other[18] = 183;
-    fs::write(path, &other).unwrap();
-    assert_refused(&["run", "--", path], "AArch64");
-    let mut narrow = own.clone();
-    narrow[4] = 1;
-    fs::write(path, &narrow).unwrap();
-    assert_refused(&["run", "--", path], "64-bit");
+    let changed = |at: usize, value: u8| {
+        let mut other = own.clone();
+        other[at] = value;
+        fs::write(path, &other).unwrap();
+    };
+    let wrong = ["run", "--arch", "aarch64", "--", path];
+    assert_refused(&wrong, "--arch aarch64: program is a program for x86-64");
+    // For AArch64, with the interpreter of x86-64.
+    changed(18, 183);
+    assert_refused(
+        &["run", "--", path],
+        "its interpreter /lib64/ld-linux-x86-64",
+    );
+    let wrong = ["run", "--arch", "x86_64", "--", path];
+    assert_refused(&wrong, "--arch x86_64: program is a program for AArch64");
+    changed(18, 243);
+    assert_refused(&["run", "--", path], "it is for RISC-V");
+    changed(4, 1);
+    assert_refused(&["run", "--", path], "it is for x86-64, 32-bit");
+    changed(5, 2);
+    assert_refused(&["run", "--", path], "big-endian");
     fs::write(path, &own[..100]).unwrap();
     assert_refused(&["run", "--", path], "truncated");
 }

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::{self, Refusal};
 use crate::setup::Need;
@@ -50,9 +51,10 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
         };
         // `linux-6.1?`: one of several kernels, each of which is optional. `linux-6.1-modules?`: its modules.
         if let Some(series) = name.strip_prefix("linux-").filter(|_| optional) {
+            let (series, arch) = Arch::split(series);
             let provided = match series.strip_suffix("-modules") {
-                Some(series) => setup::linux::provide_modules(layout, series),
-                None => setup::linux::provide(layout, series),
+                Some(series) => setup::linux::provide_modules(layout, series, arch),
+                None => setup::linux::provide(layout, series, arch),
             };
             if let Err(refusal) = provided {
                 eprintln!("x: {refusal}");
@@ -77,28 +79,29 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
 
 /// Installs and builds one thing that the command needs.
 fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
-    match name {
-        "qemu" => setup::provide(layout, &[Need::Qemu]),
+    let (plain, arch) = Arch::split(name);
+    match plain {
+        "qemu" => setup::provide(layout, &[Need::Qemu(arch)]),
         "kernel" => {
-            setup::provide(layout, &[Need::BareMetal])?;
-            build::kernel(layout)
+            setup::provide(layout, &[Need::BareMetal(arch)])?;
+            build::kernel(layout, arch)
         }
         "kernel-without-events" => {
-            setup::provide(layout, &[Need::BareMetal])?;
-            build::kernel_without_events(layout)
+            setup::provide(layout, &[Need::BareMetal(arch)])?;
+            build::kernel_without_events(layout, arch)
         }
         "workloads" => {
-            setup::provide(layout, &[Need::Musl])?;
-            build::workloads(layout)
+            setup::provide(layout, &[Need::StaticC(arch)])?;
+            build::workloads(layout, arch)
         }
         "linux-init" => {
-            setup::provide(layout, &[Need::Musl])?;
-            build::linux_init(layout)
+            setup::provide(layout, &[Need::StaticC(arch)])?;
+            build::linux_init(layout, arch)
         }
         "executor" => build::executor(layout),
         "recorder" => build::recorder(layout),
-        other => Err(Refusal::new(format!(
-            "the command needs '{other}', which ./x does not know"
+        _ => Err(Refusal::new(format!(
+            "the command needs '{name}', which ./x does not know"
         ))),
     }
 }

@@ -29,8 +29,9 @@ it asks for neither network nor root.
 Exit status: that of the program (128+n for signal n); 125 when ./x itself fails or refuses.
 
 Environment:
-  FAULTLESS_TOOLCHAIN=rustup|debian  build the kernel with rustup's x86_64-unknown-none target, or
-                                     with Debian's compiler and rust-web-src; default: what is there
+  FAULTLESS_TOOLCHAIN=rustup|debian  build the kernel with rustup's target for it (x86_64-unknown-none,
+                                     aarch64-unknown-none-softfloat), or with Debian's compiler and
+                                     rust-web-src; default: what is there
   FAULTLESS_NO_QEMU=1                behave as if QEMU could not be had
 
 Examples:

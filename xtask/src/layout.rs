@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::arch::Arch;
+
 /// The folders of one checkout.
 pub struct Layout {
     /// The root of the checkout.
@@ -38,14 +40,9 @@ impl Layout {
         folder.join(format!("{name}.log"))
     }
 
-    /// The kernel image that `faultless run` boots.
-    pub fn kernel(&self) -> PathBuf {
-        self.state().join("kernel")
-    }
-
     /// The folder of the packaged workloads, built for the kernel.
-    pub fn programs(&self) -> PathBuf {
-        self.state().join("bin")
+    pub fn programs(&self, arch: Arch) -> PathBuf {
+        self.state().join(format!("bin{}", arch.suffix()))
     }
 
     /// The folder of the fetched kernels, and of the program that they start first.

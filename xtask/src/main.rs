@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arch;
 mod build;
 mod hand_over;
 mod help;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{GivenArguments, ProgramArguments, Resources};
+use crate::arch::Arch;
 use crate::compare::Series;
 use crate::report::Destination;
 
@@ -52,6 +53,10 @@ pub struct CompareArguments {
     /// Compare also with our kernel under the policies classic and vma-lock
     #[arg(long)]
     pub policies: bool,
+
+    /// The architecture of the machines: x86_64 or aarch64 [default: that of PROGRAM, x86_64 for a packaged workload]
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub arch: Option<Arch>,
 
     /// What each machine may use.
     #[command(flatten)]

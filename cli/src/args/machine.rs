@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
+use crate::arch::Arch;
 use crate::huge::Huge;
 use crate::kvm::Kvm;
 use crate::machine::{Accel, Added, Files, MachineKind, Variable};
@@ -47,7 +48,7 @@ pub struct Resources {
 /// What is run.
 #[derive(Args, Debug)]
 pub struct ProgramArguments {
-    /// A Linux program for x86-64, or the name of a packaged workload, and its arguments
+    /// A Linux program for x86-64 or AArch64, or the name of a packaged workload, and its arguments
     #[arg(
         id = "program",
         value_name = "PROGRAM",
@@ -96,6 +97,10 @@ impl GivenArguments {
 /// The machine, and how it runs.
 #[derive(Args, Debug)]
 pub struct MachineArguments {
+    /// The architecture of the machine: x86_64 or aarch64 [default: that of PROGRAM, x86_64 for a packaged workload]
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub arch: Option<Arch>,
+
     /// Where it runs: in the kernel, booted in QEMU, or on the soft machine, which has built-in
     /// workloads instead of programs [default: kernel]
     #[arg(long, value_enum)]

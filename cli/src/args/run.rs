@@ -20,10 +20,11 @@ Examples:
   ./x run --file /bin/ls --env LC_ALL=C -- /bin/bash -c 'ls -l /usr | wc'
   ./x run --root ./tree -- /bin/sh -c 'ls -l / | wc -l'
   ./x run --icount -- page_fault1 -s 1 -m 250
+  ./x run --arch aarch64 -- ebizzy -mTRp
   ./x run --machine soft -- ebizzy -mTRp";
 
 const PROGRAM: &str = "\
-A Linux program for x86-64, or the name of a packaged workload (ebizzy, page_fault1, guard, \
+A Linux program for x86-64 or AArch64, or the name of a packaged workload (ebizzy, page_fault1, guard, \
 first_write) or of a program in PATH, and its arguments. Its interpreter and libraries come along, \
 and it is where the host has it; a static one goes to /bin";
 

@@ -7,6 +7,7 @@
 use anyhow::{Context as _, Result, bail};
 
 use super::Samples;
+use crate::arch::Arch;
 use crate::machine::kernel::System;
 use crate::machine::{Accel, End, Files, Outcome, Policy, Request};
 use crate::show::{Kept, Sink};
@@ -32,8 +33,8 @@ pub fn tracing_off_vs_compiled_out() -> Result<Samples> {
         &["ebizzy", "-mTRp", "-t", "2", "-S", "3"],
     ];
     let ratio = |program: &&[&str]| {
-        let off = figure_of(System::ours()?, program)?;
-        let out = figure_of(System::without_events()?, program)?;
+        let off = figure_of(System::ours(Arch::default())?, program)?;
+        let out = figure_of(System::without_events(Arch::default())?, program)?;
         // The figures are rates, so this is the ratio of instructions per operation, off to out.
         Ok(out / off)
     };
@@ -52,7 +53,7 @@ pub fn share_speculative_4_cpus() -> Result<Samples> {
 
 /// One sample: the clock counts instructions, so another run gives the same.
 fn instructions_per_figure(program: &[&str]) -> Result<Samples> {
-    let figure = figure_of(System::ours()?, program)?;
+    let figure = figure_of(System::ours(Arch::default())?, program)?;
     Samples::new(vec![INSTRUCTIONS_PER_SECOND / figure])
 }
 
@@ -71,7 +72,7 @@ fn figure_of(system: System, program: &[&str]) -> Result<f64> {
 fn share_speculative(cpus: u32) -> Result<Samples> {
     let sample = || {
         let outcome = run(
-            &System::ours()?,
+            &System::ours(Arch::default())?,
             &["ebizzy", "-mTRp", "-t", "8", "-S", "2"],
             cpus,
             false,
@@ -90,7 +91,7 @@ pub fn output_of(program: &[&str]) -> Result<String> {
     static KEPT: Kept = Kept::new();
     let system = System {
         seed: Some(0),
-        ..System::ours()?
+        ..System::ours(Arch::default())?
     };
     run(&system, program, 1, true, Sink::Kept(&KEPT))?;
     Ok(String::from_utf8_lossy(&KEPT.take()).into_owned())
@@ -105,6 +106,7 @@ fn run(
 ) -> Result<Outcome> {
     let request = Request {
         program: program.iter().map(Into::into).collect(),
+        arch: Arch::default(),
         policy: Policy::Speculative,
         cpus,
         memory: Size::mebi(1024),

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use comfy_table::{Cell, Table, presets};
 
 use super::progress::Progress;
+use crate::arch::Arch;
 use crate::args::BenchArguments;
 use crate::bench::{BENCHES, Bench, Better, Group, find};
 use crate::interrupt;
@@ -73,10 +74,11 @@ fn needs(benches: &[&Bench]) -> Vec<Need> {
     let has = |group| benches.iter().any(|bench| bench.group == group);
     let mut needs = Vec::new();
     if has(Group::Kernel) || has(Group::KernelPair) {
-        needs.extend([Need::Qemu, Need::Kernel, Need::Workloads]);
+        let arch = Arch::default();
+        needs.extend([Need::Qemu(arch), Need::Kernel(arch), Need::Workloads(arch)]);
     }
     if has(Group::KernelPair) {
-        needs.push(Need::KernelWithoutEvents);
+        needs.push(Need::KernelWithoutEvents(Arch::default()));
     }
     if has(Group::Record) && cfg!(not(record)) {
         needs.push(Need::Recorder);

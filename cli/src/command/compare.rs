@@ -7,11 +7,13 @@ use anyhow::{Result, bail, ensure};
 use comfy_table::{Cell, Table, presets};
 
 use super::progress::Progress;
+use crate::arch::Arch;
 use crate::args::CompareArguments;
 use crate::compare::{self, CompareResult, Conditions, Counts, Job, Peer, SUITE, Series};
 use crate::interrupt;
 use crate::machine::{Machine as _, Policy, kernel};
 use crate::plan::{self, Need, Urgency};
+use crate::program::Program;
 use crate::report::{COMPARE, CompareFile, Destination, Row, draw};
 use crate::show::{self, Sink};
 use crate::table::{self, grouped};
@@ -29,6 +31,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     }
     let jobs = jobs(arguments)?;
     let conditions = Conditions {
+        arch: arch(arguments)?,
         cpus: arguments.resources.cpus,
         memory: match arguments.suite {
             true => arguments.resources.memory.max(compare::MEMORY),
@@ -54,7 +57,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     }
     interrupt::install()?;
     let mut failed = Vec::new();
-    let mut peers = find_peers(&arguments.linux, &mut failed);
+    let mut peers = find_peers(&arguments.linux, conditions.arch, &mut failed);
     if arguments.policies {
         peers.extend([Policy::Classic, Policy::VmaLock].map(Peer::Policy));
     }
@@ -108,6 +111,15 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The architecture of the machines: that of the program.
+fn arch(arguments: &CompareArguments) -> Result<Arch> {
+    let Some(name) = arguments.program.words.first() else {
+        return Ok(arguments.arch.unwrap_or_default());
+    };
+    let root = arguments.given.root.as_deref();
+    Program::find(name, root)?.arch(arguments.arch, root)
 }
 
 fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
@@ -179,22 +191,24 @@ fn needs(jobs: &[Job], conditions: &Conditions, series: &[Series]) -> Result<Vec
             }
         }
     }
-    needs.push(Need::LinuxInit);
-    needs.extend(series.iter().map(|&series| Need::Linux(series)));
+    let arch = conditions.arch;
+    needs.push(Need::LinuxInit(arch));
+    needs.extend(series.iter().map(|&series| Need::Linux(series, arch)));
     if conditions.kvm.is_some() || jobs.iter().any(|job| job.swap.is_some()) {
-        needs.extend(series.iter().map(|&series| Need::LinuxModules(series)));
+        let modules = |&series| Need::LinuxModules(series, arch);
+        needs.extend(series.iter().map(modules));
     }
     Ok(needs)
 }
 
 /// Finds the kernels that are installed; adds the others to `failed`.
-fn find_peers(series: &[Series], failed: &mut Vec<String>) -> Vec<Peer> {
+fn find_peers(series: &[Series], arch: Arch, failed: &mut Vec<String>) -> Vec<Peer> {
     let mut peers: Vec<Peer> = Vec::new();
     for &series in series {
         if peers.iter().any(|peer| peer.name() == series.peer()) {
             continue;
         }
-        match Peer::find(series) {
+        match Peer::find(series, arch) {
             Ok(peer) => peers.push(peer),
             Err(error) => {
                 eprintln!("faultless: {error:#}");

@@ -10,6 +10,7 @@ use comfy_table::{Cell, Table};
 use faultless_trace::Counter;
 
 use super::progress::Progress;
+use crate::arch::Arch;
 use crate::args::RunArguments;
 use crate::counters::FALLBACKS;
 use crate::interrupt;
@@ -38,7 +39,7 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     if let Some(answer) = plan::answer(&needs, urgency) {
         return Ok(answer);
     }
-    let kind = match why_not_the_kernel() {
+    let kind = match why_not_the_kernel(arguments.on.arch.unwrap_or_default()) {
         Some(why) if arguments.on.machine.is_none() => {
             eprintln!("faultless: {why}; the demonstration runs on the soft machine instead");
             MachineKind::Soft
@@ -71,6 +72,7 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
 fn request(arguments: &RunArguments, policy: Policy) -> Request {
     Request {
         program: PROGRAM.iter().map(Into::into).collect(),
+        arch: arguments.on.arch.unwrap_or_default(),
         policy,
         cpus: match arguments.on.icount {
             true => 1,
@@ -91,11 +93,11 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
 }
 
 /// The reason why the kernel cannot be booted here, if there is one.
-fn why_not_the_kernel() -> Option<String> {
+fn why_not_the_kernel(arch: Arch) -> Option<String> {
     if let Ok(why) = env::var("FAULTLESS_NO_KERNEL") {
         return Some(why);
     }
-    qemu::check().err().map(|error| error.to_string())
+    qemu::check(arch).err().map(|error| error.to_string())
 }
 
 /// Shows and writes the finished runs. The last one decides the exit status.

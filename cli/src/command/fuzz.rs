@@ -10,6 +10,7 @@ use faultless_fuzz::host::HostSide;
 use faultless_fuzz::side::{Side, SoftSide};
 use faultless_fuzz::{Program, corpus, differences, draw};
 
+use crate::arch::Arch;
 use crate::args::{DifferentialArguments, FuzzArguments, FuzzCommand, SystemName};
 use crate::compare::{Peer, Series};
 use crate::fuzz::{Campaign, Found, GuestSide};
@@ -20,6 +21,9 @@ use crate::plan::{self, Need, Urgency};
 use crate::report::{Destination, FuzzFile};
 use crate::show::Sink;
 use crate::table::{self, grouped};
+
+/// The architecture of the emulated machines.
+const ARCH: Arch = Arch::X86_64;
 
 /// Looks for differences until a limit is reached or the user interrupts it.
 pub fn command(arguments: &FuzzArguments) -> Result<ExitCode> {
@@ -227,16 +231,16 @@ fn needs(systems: &[SystemName]) -> Vec<Need> {
         needs.push(Need::Executor);
     }
     if systems.contains(&SystemName::Linux) || systems.contains(&SystemName::Faultless) {
-        needs.push(Need::Qemu);
+        needs.push(Need::Qemu(ARCH));
     }
     if systems.contains(&SystemName::Faultless) {
-        needs.push(Need::Kernel);
+        needs.push(Need::Kernel(ARCH));
     }
     if systems.contains(&SystemName::Linux) {
         needs.extend([
-            Need::LinuxInit,
-            Need::Linux(Series::V6_12),
-            Need::LinuxModules(Series::V6_12),
+            Need::LinuxInit(ARCH),
+            Need::Linux(Series::V6_12, ARCH),
+            Need::LinuxModules(Series::V6_12, ARCH),
         ]);
     }
     needs
@@ -247,8 +251,8 @@ fn campaign(arguments: &DifferentialArguments) -> Result<Campaign> {
     let mut others: Vec<Box<dyn Side>> = Vec::new();
     let has = |system| arguments.against.contains(&system);
     if has(SystemName::Linux) {
-        qemu::check()?;
-        let peer = Peer::find(Series::V6_12)?;
+        qemu::check(ARCH)?;
+        let peer = Peer::find(Series::V6_12, ARCH)?;
         linux = Some(Box::new(GuestSide::new(Some(peer), arguments.cpus)?));
     }
     if has(SystemName::Host) {
@@ -260,7 +264,7 @@ fn campaign(arguments: &DifferentialArguments) -> Result<Campaign> {
         }
     }
     if has(SystemName::Faultless) {
-        qemu::check()?;
+        qemu::check(ARCH)?;
         others.push(Box::new(GuestSide::new(None, arguments.cpus)?));
     }
     if has(SystemName::Soft) {

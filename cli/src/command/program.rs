@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use crate::arch::Arch;
 use crate::args::MachineArguments;
 use crate::machine::{Accel, End, MachineKind, Policy, Request};
+use crate::program::Program;
 use crate::show::Sink;
 use crate::{interrupt, refusal};
 
@@ -15,6 +17,9 @@ use crate::{interrupt, refusal};
 pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     if on.machine == Some(MachineKind::Soft) && on.accel.is_some() {
         bail!("--accel is for the kernel: the soft machine runs on host threads");
+    }
+    if on.machine == Some(MachineKind::Soft) && on.arch.is_some() {
+        bail!("--arch is for the kernel: the soft machine runs on host threads");
     }
     if on.machine == Some(MachineKind::Soft) && !on.given.is_nothing() {
         bail!("--file, --root and --env are for the kernel: the soft machine has no files");
@@ -36,15 +41,27 @@ fn begins_with_dash(word: &OsStr) -> bool {
     word.as_encoded_bytes().starts_with(b"-")
 }
 
+/// The architecture of the machine for a program.
+fn arch(on: &MachineArguments, program: &[OsString]) -> Result<Arch> {
+    match program.first() {
+        Some(name) if on.kind() == MachineKind::Kernel => {
+            let root = on.given.root.as_deref();
+            Program::find(name, root)?.arch(on.arch, root)
+        }
+        _ => Ok(on.arch.unwrap_or_default()),
+    }
+}
+
 /// The request to run a program.
 pub fn request(
     on: &MachineArguments,
     program: &[OsString],
     policy: Policy,
     stdout: Sink,
-) -> Request {
-    Request {
+) -> Result<Request> {
+    Ok(Request {
         program: program.to_vec(),
+        arch: arch(on, program)?,
         policy,
         cpus: if on.icount { 1 } else { on.resources.cpus },
         memory: on.resources.memory,
@@ -58,7 +75,7 @@ pub fn request(
         count_instructions: on.icount,
         stdout,
         files: on.given.files(true),
-    }
+    })
 }
 
 /// The exit status for how a program ended. Prints a line if it did not end by itself.

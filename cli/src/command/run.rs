@@ -24,7 +24,7 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     }
     let kind = arguments.on.kind();
     let machine = kind.machine();
-    let request = request(arguments);
+    let request = request(arguments)?;
     let needs = machine.check(&request)?;
     if let Some(answer) = plan::answer(&needs, Urgency::Required) {
         return Ok(answer);
@@ -43,7 +43,7 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     ))
 }
 
-fn request(arguments: &RunArguments) -> Request {
+fn request(arguments: &RunArguments) -> Result<Request> {
     let stdout = match arguments.json {
         Some(Destination::Stdout) => Sink::Stderr,
         _ => Sink::Stdout,

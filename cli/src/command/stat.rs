@@ -54,7 +54,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
             };
             program::request(&arguments.on, &arguments.program.words, policy, stdout)
         })
-        .collect();
+        .collect::<Result<_>>()?;
     let first = requests.first().context("no policy")?;
     let needs = machine.check(first)?;
     if let Some(answer) = plan::answer(&needs, Urgency::Required) {

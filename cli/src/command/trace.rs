@@ -44,7 +44,7 @@ pub fn command(arguments: &TraceArguments) -> Result<ExitCode> {
         &arguments.program.words,
         policy,
         Sink::Stdout,
-    );
+    )?;
     let needs = machine.check(&request)?;
     if let Some(answer) = plan::answer(&needs, Urgency::Required) {
         return Ok(answer);
@@ -98,6 +98,7 @@ fn about(kind: MachineKind, request: &Request) -> serde_json::Value {
     json!({
         "schema": crate::report::SCHEMA,
         "machine": kind.name(),
+        "arch": request.arch.name(),
         "policy": request.policy.name(),
         "cpus": request.cpus,
         "memory": request.memory.0,

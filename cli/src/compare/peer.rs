@@ -1,10 +1,12 @@
 //! What our kernel is compared with: a Linux that was fetched, or itself under another policy.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
 use super::{Series, modules};
+use crate::arch::Arch;
 use crate::machine::Policy;
 use crate::machine::kernel::{Module, System};
 use crate::paths;
@@ -18,6 +20,8 @@ pub enum Peer {
     Linux {
         /// Its series.
         series: Series,
+        /// The architecture that it is for.
+        arch: Arch,
         /// The version of Debian's package.
         version: String,
         /// Its first program.
@@ -27,19 +31,25 @@ pub enum Peer {
     Policy(Policy),
 }
 
+/// The folder of a kernel.
+fn folder(series: Series, arch: Arch) -> PathBuf {
+    paths::linux().join(format!("{}{}", series.folder(), arch.suffix()))
+}
+
 impl Peer {
     /// Finds the kernel of this series, if it is installed.
-    pub fn find(series: Series) -> Result<Self> {
-        let folder = paths::linux().join(series.folder());
+    pub fn find(series: Series, arch: Arch) -> Result<Self> {
+        let folder = folder(series, arch);
         let peer = series.peer();
         fs::metadata(folder.join("vmlinuz")).with_context(|| {
             let folder = folder.display();
             format!("{peer} is left out: its kernel is not in {folder}")
         })?;
         let version = fs::read_to_string(folder.join("version"));
-        let init = paths::linux().join("init");
+        let init = paths::linux().join(format!("init{}", arch.suffix()));
         Ok(Peer::Linux {
             series,
+            arch,
             version: version.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()),
             init: fs::read(&init).with_context(|| {
                 format!("cannot read {}: ./x compare builds it", init.display())
@@ -66,7 +76,7 @@ impl Peer {
     /// Its settings, for tables and files.
     pub fn settings(&self) -> Vec<&'static str> {
         match self {
-            Peer::Linux { series, .. } => series.settings(),
+            Peer::Linux { series, arch, .. } => series.settings(*arch),
             Peer::Policy(_) => Vec::new(),
         }
     }
@@ -81,25 +91,27 @@ impl Peer {
 
     /// The modules that it needs for this swap, and for guests.
     pub fn modules(&self, swap: Option<Swap>, kvm: bool) -> Result<Vec<Module>> {
-        let Peer::Linux { series, .. } = self else {
+        let Peer::Linux { series, arch, .. } = self else {
             return Ok(Vec::new());
         };
         let names = swap
             .map(|swap| modules::of(swap.device))
             .unwrap_or_default();
         let of_kvm = if kvm { modules::KVM } else { &[] };
-        modules::read(&paths::linux().join(series.folder()), &[names, of_kvm])
+        modules::read(&folder(*series, *arch), &[names, of_kvm])
     }
 
     /// The system that boots it.
     ///
     /// # Errors
     /// Our kernel is not built.
-    pub fn system(&self, warm: bool) -> Result<System> {
+    pub fn system(&self, arch: Arch, warm: bool) -> Result<System> {
         match self {
-            Peer::Linux { series, init, .. } => Ok(System {
-                kernel: paths::linux().join(series.folder()).join("vmlinuz"),
-                append: Some(series.command_line()),
+            Peer::Linux {
+                series, arch, init, ..
+            } => Ok(System {
+                kernel: folder(*series, *arch).join("vmlinuz"),
+                append: Some(series.command_line(*arch)),
                 init: Some(init.clone()),
                 modules: Vec::new(),
                 warm,
@@ -108,7 +120,7 @@ impl Peer {
             }),
             Peer::Policy(_) => Ok(System {
                 warm,
-                ..System::ours()?
+                ..System::ours(arch)?
             }),
         }
     }

@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::arch::Arch;
+
 /// A series of Linux kernels that Debian 12 has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Series {
@@ -16,18 +18,6 @@ pub enum Series {
 /// The command line of every series.
 ///
 /// The first group makes Linux as fast as possible: protection and accounting are off.
-///
-/// The kernel's own use of `rep stosb` is off, because an emulator counts each byte of it as an instruction.
-/// Clearing a page takes 4096 instructions with it, and 512 without. So this is the better choice for Linux
-/// here, in instructions and in time. Programs still see the processor as it is.
-///
-/// Its use of `cmpxchg16b` is off, because QEMU 7.2 leaves garbage in the flags after it, the trap flag
-/// included. An interrupt at that moment saves and restores the garbage, and Linux occasionally dies of a
-/// double fault. Without `cmpxchg16b`, each allocation and release of a small object costs Linux about 13
-/// more instructions.
-///
-/// Linux uses four of the emulator's five levels of page tables, as our kernel does. With five, all work on tables
-/// costs one level more, and addresses from 2^47 on are answered differently.
 const SETTINGS: &[&str] = &[
     "mitigations=off",
     "transparent_hugepage=never",
@@ -41,20 +31,46 @@ const SETTINGS: &[&str] = &[
     "lsm=",
     "nowatchdog",
     "preempt=none",
+    // As in our kernel: the same addresses in each run.
+    "nokaslr",
+    "norandmaps",
+    // It is silent, unless it cannot run the program.
+    "loglevel=3",
+    "panic=-1",
+];
+
+/// What is added on x86-64.
+///
+/// The kernel's own use of `rep stosb` is off, because an emulator counts each byte of it as an instruction.
+/// Clearing a page takes 4096 instructions with it, and 512 without. So this is the better choice for Linux
+/// here, in instructions and in time. Programs still see the processor as it is.
+///
+/// Its use of `cmpxchg16b` is off, because QEMU 7.2 leaves garbage in the flags after it, the trap flag
+/// included. An interrupt at that moment saves and restores the garbage, and Linux occasionally dies of a
+/// double fault. Without `cmpxchg16b`, each allocation and release of a small object costs Linux about 13
+/// more instructions.
+///
+/// Linux uses four of the emulator's five levels of page tables, as our kernel does. With five, all work on tables
+/// costs one level more, and addresses from 2^47 on are answered differently.
+const ON_X86_64: &[&str] = &[
     "clearcpuid=erms,fsrm,cx16",
     "no5lvl",
     // The clock without a system call.
     "tsc=reliable",
     // On a busy host the emulated timer can be too late for the test of it at boot, and Linux panics.
     "no_timer_check",
-    // As in our kernel: the same addresses in each run.
-    "nokaslr",
-    "norandmaps",
-    // For its messages if it cannot run the program; otherwise it is silent.
     "console=ttyS0",
-    "loglevel=3",
-    "panic=-1",
 ];
+
+/// What is added on AArch64.
+const ON_AARCH64: &[&str] = &["console=ttyAMA0"];
+
+const fn of_arch(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::X86_64 => ON_X86_64,
+        Arch::AArch64 => ON_AARCH64,
+    }
+}
 
 /// What its first process writes before the program starts (`workloads/linux/init.c`).
 const WRITTEN: &[&str] = &["/sys/kernel/mm/lru_gen/enabled=0"];
@@ -76,25 +92,25 @@ impl Series {
         }
     }
 
-    /// The name of its folder.
+    /// The name of its folder, without the suffix of the architecture.
     pub fn folder(self) -> &'static str {
         self.peer().trim_start_matches("linux-")
     }
 
     /// Its command line.
-    pub fn command_line(self) -> String {
-        SETTINGS.join(" ")
+    pub fn command_line(self, arch: Arch) -> String {
+        [SETTINGS, of_arch(arch)].concat().join(" ")
     }
 
     /// All settings, for tables and files.
-    pub fn settings(self) -> Vec<&'static str> {
-        SETTINGS.iter().chain(WRITTEN).copied().collect()
+    pub fn settings(self, arch: Arch) -> Vec<&'static str> {
+        [SETTINGS, of_arch(arch), WRITTEN].concat()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Series;
+    use super::{Arch, Series};
     use clap::ValueEnum as _;
 
     #[test]
@@ -107,11 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_off() {
-        assert!(
-            Series::V6_1
-                .command_line()
-                .contains("transparent_hugepage=never")
-        );
+    fn settings_are_of_the_architecture() {
+        let line = |arch| Series::V6_1.command_line(arch);
+        for arch in [Arch::X86_64, Arch::AArch64] {
+            assert!(line(arch).contains("transparent_hugepage=never"));
+        }
+        assert!(line(Arch::X86_64).contains("console=ttyS0"));
+        assert!(line(Arch::AArch64).contains("console=ttyAMA0"));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Counts, Peer};
+use crate::arch::Arch;
 use crate::figure::Step;
 use crate::huge::Huge;
 use crate::kvm::Kvm;
@@ -21,6 +22,8 @@ use crate::swap::Swap;
 /// What both sides have in common.
 #[derive(Clone, Debug)]
 pub struct Conditions {
+    /// The architecture of the machine.
+    pub arch: Arch,
     /// CPUs of the machine; with one, its clock counts instructions.
     pub cpus: u32,
     /// Its memory.
@@ -63,6 +66,7 @@ impl Conditions {
     pub fn request(&self, program: &[OsString]) -> Request {
         Request {
             program: program.to_vec(),
+            arch: self.arch,
             policy: Policy::Speculative,
             cpus: self.cpus,
             memory: self.memory,
@@ -93,11 +97,11 @@ impl Conditions {
         let system = match peer {
             Some(peer) => System {
                 modules: peer.modules(self.swap, self.kvm.is_some())?,
-                ..peer.system(warm)?
+                ..peer.system(self.arch, warm)?
             },
             None => System {
                 warm,
-                ..System::ours()?
+                ..System::ours(self.arch)?
             },
         };
         let system = System {
@@ -110,19 +114,19 @@ impl Conditions {
             ..self.request(program)
         };
         let booted = system.boot(&request)?;
-        let console = peer.and_then(|peer| keep_console(peer, &booted));
+        let console = peer.and_then(|peer| keep_console(peer, self.arch, &booted));
         Ok(Shown::of(booted, console))
     }
 }
 
 /// Keeps the console of a kernel that died; otherwise there is none.
-fn keep_console(peer: &Peer, booted: &Booted) -> Option<PathBuf> {
+fn keep_console(peer: &Peer, arch: Arch, booted: &Booted) -> Option<PathBuf> {
     if matches!(booted.outcome.end, End::Exited(_) | End::Signalled(_))
         || booted.console.bytes().is_empty()
     {
         return None;
     }
-    let file = paths::linux().join(format!("{}.console", peer.name()));
+    let file = paths::linux().join(format!("{}{}.console", peer.name(), arch.suffix()));
     fs::write(&file, booted.console.bytes()).ok()?;
     Some(file)
 }

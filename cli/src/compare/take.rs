@@ -248,6 +248,7 @@ mod tests {
             huge: None,
         };
         let peer = Peer::Linux {
+            arch: crate::arch::Arch::X86_64,
             series: Series::V6_12,
             version: "6.12.1-1".to_owned(),
             init: Vec::new(),

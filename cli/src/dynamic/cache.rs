@@ -9,13 +9,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use crate::arch::Arch;
+
 const OLD: &[u8] = b"ld.so-1.7.0\0";
 const NEW: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
 const OLD_ENTRY: usize = 12;
-/// An ELF library of glibc for x86-64.
-const OURS: u32 = 0x0303;
+
+/// The flags of an ELF library of glibc for an architecture.
+const fn flags(arch: Arch) -> u32 {
+    match arch {
+        Arch::X86_64 => 0x0303,
+        Arch::AArch64 => 0x0a03,
+    }
+}
 
 /// A cache.
 pub struct Cache<'c> {
@@ -46,7 +54,7 @@ impl<'c> Cache<'c> {
     }
 
     /// The paths of a library. Files for every machine come before files that need capabilities.
-    pub fn find(&self, name: &OsStr) -> Vec<&'c Path> {
+    pub fn find(&self, name: &OsStr, arch: Arch) -> Vec<&'c Path> {
         let mut found = Vec::new();
         for entry in self
             .entries()
@@ -54,7 +62,7 @@ impl<'c> Cache<'c> {
             .flat_map(|all| all.chunks_exact(ENTRY))
         {
             let field = |at| number(entry, at).unwrap_or(0);
-            if field(0) != OURS || self.text(field(4)) != Some(name.as_bytes()) {
+            if field(0) != flags(arch) || self.text(field(4)) != Some(name.as_bytes()) {
                 continue;
             }
             if let Some(path) = self.text(field(8)) {
@@ -80,8 +88,10 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 pub mod tests {
-    use super::{Cache, ENTRY, HEADER, NEW, OLD, OURS, Path};
+    use super::{Arch, Cache, ENTRY, HEADER, NEW, OLD, Path, flags};
     use std::ffi::OsStr;
+
+    pub const OURS: u32 = flags(Arch::X86_64);
 
     /// A cache of names, paths, flags and capabilities.
     pub fn made(entries: &[(&str, &str, u32, u64)]) -> Vec<u8> {
@@ -108,7 +118,7 @@ pub mod tests {
 
     fn find(file: &[u8], name: &str) -> Vec<String> {
         let cache = Cache::parse(file).unwrap();
-        let found = cache.find(OsStr::new(name));
+        let found = cache.find(OsStr::new(name), Arch::X86_64);
         let text = |path: &&Path| path.to_str().unwrap().to_owned();
         found.iter().map(text).collect()
     }
@@ -123,6 +133,9 @@ pub mod tests {
     #[test]
     fn finds_libraries_for_this_machine() {
         let file = made(&ENTRIES);
+        let cache = Cache::parse(&file).unwrap();
+        let other = cache.find(OsStr::new("liba.so.1"), Arch::AArch64);
+        assert!(other.is_empty());
         assert_eq!(
             find(&file, "liba.so.1"),
             ["/lib/liba.so.1", "/fast/liba.so.1"]
@@ -148,13 +161,13 @@ pub mod tests {
         }
         for length in HEADER + 4 * ENTRY..whole.len() {
             let cache = Cache::parse(&whole[..length]).unwrap();
-            let _ = cache.find(OsStr::new("liba.so.1"));
+            let _ = cache.find(OsStr::new("liba.so.1"), Arch::X86_64);
         }
         for at in 0..HEADER + 4 * ENTRY {
             let mut damaged = whole.clone();
             damaged[at] ^= 0xff;
             if let Some(cache) = Cache::parse(&damaged) {
-                let _ = cache.find(OsStr::new("liba.so.1"));
+                let _ = cache.find(OsStr::new("liba.so.1"), Arch::X86_64);
             }
         }
     }
@@ -162,7 +175,8 @@ pub mod tests {
     /// This machine's own cache, if there is one, has the C library.
     #[test]
     fn reads_a_real_one() {
-        let Ok(file) = std::fs::read("/etc/ld.so.cache") else {
+        let file = std::fs::read("/etc/ld.so.cache");
+        let (Ok(file), Some(Arch::X86_64)) = (file, Arch::of_host()) else {
             return;
         };
         let found = find(&file, "libc.so.6");

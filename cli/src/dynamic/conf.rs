@@ -101,6 +101,7 @@ pub fn musl_folders(tree: &Tree, file: &Path) -> Result<Option<Vec<PathBuf>>> {
 #[cfg(test)]
 mod tests {
     use super::{Path, PathBuf, Tree, folders, is_match, musl_folders};
+    use crate::machine::Added;
     use std::fs;
 
     #[test]
@@ -119,7 +120,7 @@ mod tests {
         write("etc/ld.so.conf.d/a.conf", "/a\ninclude /etc/ld.so.conf\n");
         write("etc/ld.so.conf.d/c.txt", "/never\n");
         write("etc/ld-musl-x86_64.path", "/m1\n/m2:/m3\n");
-        let tree = Tree::new(None, Some(root.path()));
+        let tree = Tree::new(None, &[Added::whole(root.path())]);
         let found = folders(&tree, Path::new("/etc/ld.so.conf")).unwrap();
         let names = |found: &[PathBuf]| {
             let names = found.iter().map(|path| path.to_str().unwrap().to_owned());

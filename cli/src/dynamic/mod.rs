@@ -25,8 +25,10 @@ use anyhow::{Context as _, Result, bail};
 pub use object::Object;
 pub use script::is_script;
 
+use crate::arch::Arch;
+use crate::elf_check;
 use crate::size::Size;
-use crate::tree::Tree;
+use crate::tree::{Entry, Tree};
 use resolution::Resolution;
 
 /// The most interpreters of interpreters that Linux follows.
@@ -42,8 +44,24 @@ pub struct Settings {
     pub library_path: Vec<PathBuf>,
     /// The folders of the program's `PATH`.
     pub path: Vec<PathBuf>,
+    /// The architecture of the machine.
+    pub arch: Arch,
     /// The memory of the machine.
     pub memory: Size,
+}
+
+/// What the file at a path is for; a script is for what its interpreter is for. `None` if it is missing or damaged.
+pub fn arch(tree: &Tree, path: &Path) -> Option<Arch> {
+    let mut path = path.to_path_buf();
+    for _ in 0..DEEPEST {
+        let entry = tree.walk(&path).ok()?.entry.filter(Entry::is_file)?;
+        let first = entry.read_first(script::LINE as u64).ok()?;
+        match script::interpreter(&first) {
+            Some((interpreter, _)) => path = interpreter,
+            None => return elf_check::arch(&first).ok(),
+        }
+    }
+    None
 }
 
 /// The files that programs need.
@@ -83,6 +101,10 @@ impl Needed {
             }
             let object = Object::read(&file, settings.memory);
             let object = object.with_context(|| path.display().to_string())?;
+            if object.arch != settings.arch {
+                let (own, other) = (object.arch.title(), settings.arch.title());
+                bail!("{} is for {own}, not for {other}", path.display());
+            }
             let real = Path::new("/").join(paths.last().map_or(path.as_path(), PathBuf::as_path));
             self.paths.extend(paths);
             if object.interpreter.is_none() {

@@ -15,12 +15,15 @@ use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use elf::string_table::StringTable;
 
+use crate::arch::Arch;
 use crate::elf_check;
 use crate::size::Size;
 
 /// A program or a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
+    /// What it is for.
+    pub arch: Arch,
     /// The loader that has to start it.
     pub interpreter: Option<PathBuf>,
     /// The name by which other objects need it.
@@ -35,26 +38,32 @@ pub struct Object {
     pub avoids_default: bool,
 }
 
-/// Why a loader skips a file and continues its search, if it does: the file is for another machine.
-pub fn foreign(file: &[u8]) -> Option<&'static str> {
-    if !file.starts_with(&abi::ELFMAGIC) || file.len() < 20 {
+/// Why a loader for `arch` skips a file and continues its search, if it does: the file is for another machine.
+pub fn foreign(file: &[u8], arch: Arch) -> Option<&'static str> {
+    if !file.starts_with(&abi::ELFMAGIC) || file.len() < elf_check::HEADER {
         return None;
     }
     if file[abi::EI_CLASS] == abi::ELFCLASS32 {
         return Some("32-bit");
     }
-    let machine = u16::from_le_bytes([file[18], file[19]]);
-    let is_ours = machine == abi::EM_X86_64 && file[abi::EI_DATA] == abi::ELFDATA2LSB;
-    (!is_ours).then_some("for another machine")
+    match elf_check::arch(file) {
+        Ok(other) if other == arch => None,
+        Ok(Arch::X86_64) => Some("for x86-64"),
+        Ok(Arch::AArch64) => Some("for AArch64"),
+        Err(_) => Some("for another machine"),
+    }
 }
 
 impl Object {
     /// Reads a file that is a sound program or library, and fits a machine with `memory`.
     pub fn read(file: &[u8], memory: Size) -> Result<Self> {
-        elf_check::check(file, memory)?;
+        let arch = elf_check::check(file, memory)?;
         let elf = ElfBytes::<LittleEndian>::minimal_parse(file)?;
         let headers: Vec<_> = elf.segments().into_iter().flatten().collect();
-        let mut object = Object::default();
+        let mut object = Object {
+            arch,
+            ..Object::default()
+        };
         if let Some(header) = find(&headers, abi::PT_INTERP) {
             let data = elf.segment_data(header).ok();
             let path = data.context("truncated: its interpreter's name lies beyond its end")?;
@@ -126,7 +135,7 @@ fn in_file<'f>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Object, foreign};
+    use super::{Arch, Object, foreign};
     use crate::dynamic::made::Made;
     use crate::size::Size;
 
@@ -160,7 +169,7 @@ mod tests {
         let whole = made.file();
         for length in 0..whole.len() {
             let _ = Object::read(&whole[..length], MEMORY);
-            let _ = foreign(&whole[..length]);
+            let _ = foreign(&whole[..length], Arch::X86_64);
         }
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0xff] {
@@ -183,8 +192,12 @@ mod tests {
     #[test]
     fn knows_files_for_other_machines() {
         let mut file = Made::library("x").file();
+        let foreign = |file: &[u8]| foreign(file, Arch::X86_64);
         assert_eq!(foreign(&file), None);
         file[18] = 183;
+        assert_eq!(foreign(&file), Some("for AArch64"));
+        assert_eq!(super::foreign(&file, Arch::AArch64), None);
+        file[18] = 243;
         assert_eq!(foreign(&file), Some("for another machine"));
         file[4] = 1;
         assert_eq!(foreign(&file), Some("32-bit"));

@@ -12,6 +12,7 @@ use super::cache::Cache;
 use super::object::{Object, foreign};
 use super::search::{Loaded, Loader, Place, Search};
 use super::{Needed, Settings, tokens};
+use crate::arch::Arch;
 use crate::tree::Tree;
 
 /// The library that glibc itself loads when a thread is cancelled or ends by `pthread_exit`. Without it, the
@@ -56,10 +57,11 @@ impl<'t> Resolution<'t> {
     ) -> Result<Self> {
         let interpreter = object.interpreter.clone().unwrap_or_default();
         let interpreter = Path::new("/").join(interpreter);
+        let arch = object.arch;
         let mut resolution = Resolution {
             tree,
             settings,
-            search: Search::of(tree, settings, &interpreter)?,
+            search: Search::of(tree, settings, &interpreter, arch)?,
             loaded: vec![Loaded {
                 path: program.to_path_buf(),
                 object,
@@ -73,11 +75,18 @@ impl<'t> Resolution<'t> {
         };
         let mut missed = Missed::default();
         let Some(found) = resolution.look_at(&interpreter, &mut missed)? else {
-            let why = missed
-                .foreign
-                .first()
-                .map_or("not there", |_| "not for x86-64");
-            bail!("its interpreter {} is {why}", interpreter.display());
+            let why = match missed.foreign.first() {
+                Some(_) => format!("not for {}", arch.title()),
+                None => "not there".to_owned(),
+            };
+            let advice = match Arch::of_host() {
+                Some(host) if host == arch => String::new(),
+                _ => format!(
+                    " (install Debian's libc6-{}-cross, or give a tree with --root)",
+                    arch.debian()
+                ),
+            };
+            bail!("its interpreter {} is {why}{advice}", interpreter.display());
         };
         let read = std::mem::take(&mut resolution.search.read);
         resolution.needed.paths.extend(read);
@@ -140,7 +149,8 @@ impl<'t> Resolution<'t> {
         let mut missed = Missed::default();
         if name.as_bytes().contains(&b'/') {
             let origin = self.loaded[needer].path.parent();
-            for path in tokens::paths(name.as_bytes(), origin.unwrap_or(Path::new("/"))) {
+            let origin = origin.unwrap_or(Path::new("/"));
+            for path in tokens::paths(name.as_bytes(), origin, self.search.arch) {
                 if let Some(found) = self.look_at(&path, &mut missed)? {
                     self.add(found, needer, name);
                     return Ok(Ok(()));
@@ -194,11 +204,14 @@ impl<'t> Resolution<'t> {
             Place::Cache => {
                 missed.looked.push("the loader's cache".to_owned());
                 let cache = self.search.cache.as_deref().and_then(Cache::parse);
-                let mut paths = cache.map_or(Vec::new(), |cache| cache.find(name));
+                let find = |cache: Cache<'_>| {
+                    let paths = cache.find(name, self.search.arch).into_iter();
+                    paths.map(Path::to_path_buf).collect()
+                };
+                let mut paths: Vec<PathBuf> = cache.map_or(Vec::new(), find);
                 if self.loaded[needer].object.avoids_default {
                     paths.retain(|path| !path.parent().is_some_and(|at| self.search.is_own(at)));
                 }
-                let paths = paths.into_iter().map(Path::to_path_buf).collect();
                 (paths, Vec::new())
             }
         }
@@ -211,7 +224,7 @@ impl<'t> Resolution<'t> {
         let Some((file, paths)) = read else {
             return Ok(None);
         };
-        if let Some(kind) = foreign(&file) {
+        if let Some(kind) = foreign(&file, self.search.arch) {
             missed.foreign.push(format!("{} is {kind}", path.display()));
             return Ok(None);
         }

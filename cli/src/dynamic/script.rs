@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a file that Linux reads for this.
-const LINE: usize = 256;
+pub const LINE: usize = 256;
 
 /// Whether a file is a script.
 pub fn is_script(file: &[u8]) -> bool {

@@ -25,25 +25,33 @@ use anyhow::Result;
 
 use super::object::Object;
 use super::{LONGEST_TEXT, Settings, conf, tokens};
+use crate::arch::Arch;
 use crate::tree::Tree;
 
 /// glibc's own folders: Debian's, and those of other distributions.
-const GLIBC: [&str; 6] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-    "/lib",
-    "/usr/lib",
-];
+const fn glibc(arch: Arch) -> [&'static str; 6] {
+    let multiarch = match arch {
+        Arch::X86_64 => ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"],
+        Arch::AArch64 => ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"],
+    };
+    let [first, second] = multiarch;
+    [first, second, "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
+}
+
 /// musl's own folders.
 const MUSL: [&str; 3] = ["/lib", "/usr/local/lib", "/usr/lib"];
+
 /// Subfolders for more capable CPUs.
-const CAPABLE: [&str; 3] = [
-    "glibc-hwcaps/x86-64-v4",
-    "glibc-hwcaps/x86-64-v3",
-    "glibc-hwcaps/x86-64-v2",
-];
+const fn capable(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::X86_64 => &[
+            "glibc-hwcaps/x86-64-v4",
+            "glibc-hwcaps/x86-64-v3",
+            "glibc-hwcaps/x86-64-v2",
+        ],
+        Arch::AArch64 => &[],
+    }
+}
 
 const CACHE: &str = "/etc/ld.so.cache";
 const CONF: &str = "/etc/ld.so.conf";
@@ -68,7 +76,8 @@ pub struct Loaded {
 impl Loaded {
     fn folders(&self, list: Option<&OsStr>) -> Vec<PathBuf> {
         let origin = self.path.parent().unwrap_or(Path::new("/"));
-        list.map_or(Vec::new(), |list| tokens::folders(list, origin))
+        let arch = self.object.arch;
+        list.map_or(Vec::new(), |list| tokens::folders(list, origin, arch))
     }
 
     /// The folders of its `DT_RPATH`, if that counts.
@@ -99,6 +108,8 @@ pub enum Place {
 /// The common part of all searches.
 pub struct Search {
     pub loader: Loader,
+    /// What it loads libraries for.
+    pub arch: Arch,
     /// The cache's content.
     pub cache: Option<Vec<u8>>,
     /// The real paths of the files that the loader reads besides libraries.
@@ -111,15 +122,16 @@ pub struct Search {
 
 impl Search {
     /// For the loader at `interpreter`.
-    pub fn of(tree: &Tree, settings: &Settings, interpreter: &Path) -> Result<Self> {
+    pub fn of(tree: &Tree, settings: &Settings, interpreter: &Path, arch: Arch) -> Result<Self> {
         let name = interpreter.file_name().unwrap_or_default();
         let mut search = Search {
             loader: Loader::Glibc,
+            arch,
             cache: None,
             read: Vec::new(),
             library_path: settings.library_path.clone(),
             unmade: Vec::new(),
-            own: GLIBC.map(PathBuf::from).into(),
+            own: glibc(arch).map(PathBuf::from).into(),
         };
         let musl = name.to_str().and_then(|name| name.strip_prefix("ld-musl-"));
         if let Some(architecture) = musl {
@@ -216,7 +228,7 @@ impl Search {
     /// The files that more capable CPUs may load instead of `name` in a folder.
     pub fn for_capable(&self, folder: &Path, name: &OsStr) -> Vec<PathBuf> {
         match self.loader {
-            Loader::Glibc => CAPABLE
+            Loader::Glibc => capable(self.arch)
                 .iter()
                 .map(|part| folder.join(part).join(name))
                 .collect(),

@@ -1,7 +1,8 @@
 //! Searches on hosts that consist of small made-up ELF files.
 
 use super::made::Made;
-use super::{Needed, Settings, cache};
+use super::{Arch, Needed, Settings, cache};
+use crate::machine::Added;
 use crate::size::Size;
 use crate::tree::Tree;
 use std::fs;
@@ -41,11 +42,12 @@ impl Host {
 
     fn resolve_with(&self, program: &str, library_path: &[&str]) -> Result<Needed, String> {
         let settings = Settings {
+            arch: Arch::X86_64,
             library_path: library_path.iter().map(PathBuf::from).collect(),
             path: vec!["/bin".into()],
             memory: Size::mebi(64),
         };
-        let tree = Tree::new(None, Some(self.0.path()));
+        let tree = Tree::new(None, &[Added::whole(self.0.path())]);
         let mut needed = Needed::default();
         let added = needed.add(&tree, Path::new(program), &settings);
         added.map(|()| needed).map_err(|error| format!("{error:#}"))

@@ -5,27 +5,41 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::arch::Arch;
+
 /// Values of `$LIB`: Debian's multiarch folder, and those of other distributions.
-const LIB: [&[u8]; 3] = [b"lib/x86_64-linux-gnu", b"lib64", b"lib"];
+const fn lib(arch: Arch) -> [&'static [u8]; 3] {
+    let multiarch: &[u8] = match arch {
+        Arch::X86_64 => b"lib/x86_64-linux-gnu",
+        Arch::AArch64 => b"lib/aarch64-linux-gnu",
+    };
+    [multiarch, b"lib64", b"lib"]
+}
+
 /// Values of `$PLATFORM`.
-const PLATFORM: [&[u8]; 2] = [b"haswell", b"x86_64"];
+const fn platform(arch: Arch) -> &'static [&'static [u8]] {
+    match arch {
+        Arch::X86_64 => &[b"haswell", b"x86_64"],
+        Arch::AArch64 => &[b"aarch64"],
+    }
+}
 
 /// The folders of a list in an object in the folder `origin`. A relative folder begins at `/`, where the
 /// program starts.
-pub fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
+pub fn folders(list: &OsStr, origin: &Path, arch: Arch) -> Vec<PathBuf> {
     let elements = list.as_bytes().split(|&byte| byte == b':');
     elements
-        .flat_map(|element| paths(element, origin))
+        .flat_map(|element| paths(element, origin, arch))
         .collect()
 }
 
 /// The paths that a text with tokens may mean.
-pub fn paths(text: &[u8], origin: &Path) -> Vec<PathBuf> {
+pub fn paths(text: &[u8], origin: &Path, arch: Arch) -> Vec<PathBuf> {
     let mut texts = vec![text.to_vec()];
     for (name, values) in [
         (&b"ORIGIN"[..], &[origin.as_os_str().as_bytes()][..]),
-        (b"LIB", &LIB),
-        (b"PLATFORM", &PLATFORM),
+        (b"LIB", &lib(arch)),
+        (b"PLATFORM", platform(arch)),
     ] {
         texts = texts
             .into_iter()
@@ -69,16 +83,17 @@ fn replace(text: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Path, folders};
+    use super::{Arch, Path, folders};
     use std::ffi::OsStr;
 
     #[test]
     fn replaces_tokens() {
-        let folders = |list: &str| {
-            let found = folders(OsStr::new(list), Path::new("/opt/app/bin"));
+        let folders_for = |arch: Arch, list: &str| {
+            let found = folders(OsStr::new(list), Path::new("/opt/app/bin"), arch);
             let names = found.iter().map(|path| path.to_str().unwrap().to_owned());
             names.collect::<Vec<_>>().join(" ")
         };
+        let folders = |list: &str| folders_for(Arch::X86_64, list);
         assert_eq!(folders("/a:/b"), "/a /b");
         assert_eq!(folders("$ORIGIN/../lib"), "/opt/app/bin/../lib");
         assert_eq!(folders("${ORIGIN}:x"), "/opt/app/bin /x");
@@ -89,5 +104,9 @@ mod tests {
         );
         assert_eq!(folders("/$PLATFORM"), "/haswell /x86_64");
         assert_eq!(folders(""), "/");
+        assert_eq!(
+            folders_for(Arch::AArch64, "/$LIB/$PLATFORM"),
+            "/lib/aarch64-linux-gnu/aarch64 /lib64/aarch64 /lib/aarch64"
+        );
     }
 }

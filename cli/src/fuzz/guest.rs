@@ -11,6 +11,7 @@ use faultless_fuzz::executor::{Mode, SWAPPED_IN};
 use faultless_fuzz::side::{Side, Stopped, read_digests, read_records};
 use faultless_fuzz::{Program, Record, encode_all};
 
+use crate::arch::Arch;
 use crate::compare::Peer;
 use crate::interrupt;
 use crate::machine::kernel::{Booted, System};
@@ -103,6 +104,7 @@ impl GuestSide {
                 mode.name().into(),
                 "swap".into(),
             ],
+            arch: Arch::X86_64,
             policy: self.next_policy(),
             cpus: self.cpus,
             memory: MEMORY,
@@ -156,11 +158,11 @@ impl GuestSide {
         let system = match &self.peer {
             Some(peer) => System {
                 modules: peer.modules(boot.request.swap, false)?,
-                ..peer.system(false)?
+                ..peer.system(boot.request.arch, false)?
             },
             None => System {
                 stderr: Sink::Nowhere,
-                ..System::ours()?
+                ..System::ours(boot.request.arch)?
             },
         };
         let booted = system.boot(&boot.request)?;

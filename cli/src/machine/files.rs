@@ -58,6 +58,16 @@ pub struct Added {
     pub guest: PathBuf,
 }
 
+impl Added {
+    /// A folder of the host as the whole tree.
+    pub fn whole(host: &Path) -> Self {
+        Added {
+            host: host.to_path_buf(),
+            guest: PathBuf::new(),
+        }
+    }
+}
+
 impl FromStr for Added {
     type Err = anyhow::Error;
 

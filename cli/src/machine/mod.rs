@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use crate::arch::Arch;
 use crate::counters::Counters;
 use crate::figure::{Figure, Step};
 use crate::huge::Huge;
@@ -60,6 +61,8 @@ pub enum Accel {
 pub struct Request {
     /// The program and its arguments, as the user named them.
     pub program: Vec<OsString>,
+    /// The architecture of its machine; the soft machine ignores it.
+    pub arch: Arch,
     /// The fault policy of its address space.
     pub policy: Policy,
     /// The number of CPUs.

@@ -1,6 +1,7 @@
 //! Builds, which do nothing if nothing has changed.
 
 mod executor;
+mod image;
 mod kernel;
 mod workloads;
 

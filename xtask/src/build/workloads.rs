@@ -1,4 +1,5 @@
-//! The packaged workloads: C programs, built static with musl.
+//! The packaged workloads: C programs, built static; with musl for x86-64, and with glibc for AArch64, for which
+//! Debian has no musl that compiles.
 //!
 //! One program for each `workloads/c/NAME.c`. A program is rebuilt if it is older than any
 //! file there, or than this tool, which contains the compiler's flags.
@@ -10,6 +11,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use super::run;
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 
@@ -23,25 +25,26 @@ const FLAGS: &[&str] = &[
 ];
 
 /// Builds every packaged workload that is out of date.
-pub fn workloads(layout: &Layout) -> Result<(), Refusal> {
+pub fn workloads(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let folder = layout.program_sources();
     let sources = files_in(&folder).map_err(|error| refuse(&error))?;
     for source in sources.iter().filter(|file| is_program(file, &folder)) {
         let name = source.file_stem().unwrap_or_default();
-        compile(source, &layout.programs().join(name), &sources)?;
+        compile(source, &layout.programs(arch).join(name), &sources, arch)?;
     }
     Ok(())
 }
 
 /// Builds the program that a Linux beside our kernel starts first.
-pub fn linux_init(layout: &Layout) -> Result<(), Refusal> {
+pub fn linux_init(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let source = layout.linux_init_source();
     let sources = files_in(source.parent().unwrap_or(&source)).map_err(|error| refuse(&error))?;
-    compile(&source, &layout.linux().join("init"), &sources)
+    let program = layout.linux().join(format!("init{}", arch.suffix()));
+    compile(&source, &program, &sources, arch)
 }
 
 /// Compiles one program, unless it is newer than its source, `others` and this tool.
-fn compile(source: &Path, program: &Path, others: &[PathBuf]) -> Result<(), Refusal> {
+fn compile(source: &Path, program: &Path, others: &[PathBuf], arch: Arch) -> Result<(), Refusal> {
     let tool = std::env::current_exe().map_err(|error| refuse(&error))?;
     let files = others.iter().map(PathBuf::as_path);
     let newest = files.chain([source, &tool]).filter_map(changed).max();
@@ -53,7 +56,10 @@ fn compile(source: &Path, program: &Path, others: &[PathBuf]) -> Result<(), Refu
     }
     let name = source.file_stem().unwrap_or_default();
     let part = program.with_extension(format!("part-{}", std::process::id()));
-    let mut compiler = Command::new("musl-gcc");
+    let mut compiler = Command::new(match arch {
+        Arch::X86_64 => "musl-gcc",
+        Arch::AArch64 => "aarch64-linux-gnu-gcc",
+    });
     compiler.args(FLAGS).arg("-o").arg(&part).arg(source);
     run(&format!("building {}", name.display()), &mut compiler)?;
     fs::rename(&part, program).map_err(|error| refuse(&error))

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{apt, find};
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::progress;
 use crate::refusal::Refusal;
@@ -19,20 +20,22 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The mirror if the machine has none.
 const MIRROR: &str = "http://deb.debian.org/debian";
 
-/// An apt configuration for one suite of Debian.
+/// An apt configuration for one suite of Debian, and one architecture.
 pub struct Archive {
     folder: PathBuf,
+    arch: Arch,
 }
 
 impl Archive {
     /// Fetches the list of a suite's packages; `name` is that of its folder.
-    pub fn open(layout: &Layout, name: &str, suite: &str) -> Result<Self, Refusal> {
+    pub fn open(layout: &Layout, name: &str, suite: &str, arch: Arch) -> Result<Self, Refusal> {
         for tool in ["apt-get", "apt-cache", "dpkg-deb"] {
             if !find::program(tool) {
                 return Err(Refusal::new(format!("there is no {tool} here")));
             }
         }
-        let folder = layout.linux().join("apt").join(name);
+        let folder = layout.linux().join("apt");
+        let folder = folder.join(format!("{name}{}", arch.suffix()));
         let mirror = mirror();
         let source = format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
         for part in ["lists/partial", "cache/archives/partial"] {
@@ -40,7 +43,7 @@ impl Archive {
         }
         let list = folder.join("sources.list");
         fs::write(&list, source).map_err(|error| cannot_write(&list, &error))?;
-        let archive = Archive { folder };
+        let archive = Archive { folder, arch };
         let mut update = archive.tool("apt-get");
         update.args(["--quiet", "update"]);
         archive.run("fetching Debian's list of kernels", &mut update, layout)?;
@@ -61,8 +64,6 @@ impl Archive {
         }
         for option in [
             "Dir::Etc::SourceParts=-",
-            "APT::Architecture=amd64",
-            "APT::Architectures=amd64",
             "APT::Sandbox::User=",
             "Acquire::Languages=none",
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
@@ -70,6 +71,11 @@ impl Archive {
             "Acquire::Retries=2",
         ] {
             command.args(["-o", option]);
+        }
+        for option in ["APT::Architecture", "APT::Architectures"] {
+            command
+                .arg("-o")
+                .arg(format!("{option}={}", self.arch.debian()));
         }
         command
     }

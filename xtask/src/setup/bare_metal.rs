@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::find;
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
-
-/// The kernel's target.
-pub const TARGET: &str = "x86_64-unknown-none";
 
 /// The minor version of the compiler that the kernel needs (1.`MINOR`).
 const MINOR: u32 = 95;
@@ -18,9 +16,15 @@ const MINOR: u32 = 95;
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
-/// A toolchain for the kernel.
+/// A toolchain for the kernel of an architecture.
+#[derive(Clone, Copy, Debug)]
+pub struct BareMetal {
+    toolchain: Toolchain,
+    arch: Arch,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BareMetal {
+enum Toolchain {
     /// The toolchain in use, with a ready-made `core` for the target.
     Rustup,
     /// Debian's compiler, which builds `core` itself.
@@ -29,24 +33,35 @@ pub enum BareMetal {
 
 impl BareMetal {
     /// Chooses the toolchain that the environment names, or the one that needs the least set-up.
-    pub fn choose() -> Result<Self, Refusal> {
-        match std::env::var("FAULTLESS_TOOLCHAIN").as_deref() {
-            Ok("rustup") if !rustup_has_the_target() => Err(Refusal::new(format!(
-                "FAULTLESS_TOOLCHAIN=rustup, but the target is missing: run 'rustup target add {TARGET}'"
-            ))),
-            Ok("rustup") => Ok(BareMetal::Rustup),
-            Ok("debian") => Ok(BareMetal::Debian),
-            Ok(other) if !other.is_empty() => Err(Refusal::new(format!(
-                "FAULTLESS_TOOLCHAIN is '{other}': it has to be 'rustup' or 'debian'"
-            ))),
-            _ if rustup_has_the_target() => Ok(BareMetal::Rustup),
-            _ => Ok(BareMetal::Debian),
-        }
+    pub fn choose(arch: Arch) -> Result<Self, Refusal> {
+        let target = arch.bare_metal();
+        let toolchain = match std::env::var("FAULTLESS_TOOLCHAIN").as_deref() {
+            Ok("rustup") if !rustup_has(target) => {
+                return Err(Refusal::new(format!(
+                    "FAULTLESS_TOOLCHAIN=rustup, but the target is missing: run 'rustup target add {target}'"
+                )));
+            }
+            Ok("rustup") => Toolchain::Rustup,
+            Ok("debian") => Toolchain::Debian,
+            Ok(other) if !other.is_empty() => {
+                return Err(Refusal::new(format!(
+                    "FAULTLESS_TOOLCHAIN is '{other}': it has to be 'rustup' or 'debian'"
+                )));
+            }
+            _ if rustup_has(target) => Toolchain::Rustup,
+            _ => Toolchain::Debian,
+        };
+        Ok(BareMetal { toolchain, arch })
+    }
+
+    /// Whether it is the toolchain in use, which has clippy.
+    pub fn is_in_use(self) -> bool {
+        self.toolchain == Toolchain::Rustup
     }
 
     /// The Debian packages that are missing.
     pub fn missing(self) -> Vec<&'static str> {
-        if self == BareMetal::Rustup {
+        if self.toolchain == Toolchain::Rustup {
             return Vec::new();
         }
         let mut packages = Vec::new();
@@ -63,12 +78,13 @@ impl BareMetal {
     /// Checks that it is installed and new enough, after its packages were installed. A machine without Debian's
     /// security archive in its package sources gets an older one.
     pub fn check(self) -> Result<(), Refusal> {
-        if self == BareMetal::Rustup || is_new_enough(DEBIAN_RUSTC) {
+        if self.toolchain == Toolchain::Rustup || is_new_enough(DEBIAN_RUSTC) {
             return Ok(());
         }
         Err(Refusal::new(format!(
             "Debian's rustc-web here is older than 1.{MINOR}: add bookworm-security to apt's sources, \
-             or run 'rustup target add {TARGET}', then ./x again"
+             or run 'rustup target add {}', then ./x again",
+            self.arch.bare_metal()
         )))
     }
 
@@ -76,21 +92,21 @@ impl BareMetal {
     /// `part` of the usual one, or all of it if that is empty.
     pub fn cargo(self, layout: &Layout, subcommand: &str, part: &str) -> (Command, PathBuf) {
         let folder = layout.at("kernel");
-        let (program, target) = match self {
-            BareMetal::Rustup => ("cargo", folder.join("target")),
-            BareMetal::Debian => (DEBIAN_CARGO, folder.join("target/debian")),
+        let (program, target) = match self.toolchain {
+            Toolchain::Rustup => ("cargo", folder.join("target")),
+            Toolchain::Debian => (DEBIAN_CARGO, folder.join("target/debian")),
         };
         let target = target.join(part);
         let mut cargo = Command::new(program);
         cargo.arg(subcommand).current_dir(&folder);
         cargo
-            .args(["--target", TARGET, "--target-dir"])
+            .args(["--target", self.arch.bare_metal(), "--target-dir"])
             .arg(&target);
         // These would replace the flags of the kernel's own configuration.
         cargo
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS");
-        if self == BareMetal::Debian {
+        if self.toolchain == Toolchain::Debian {
             // This compiler does not know rustup's toolchain names.
             cargo
                 .env_remove("RUSTUP_TOOLCHAIN")
@@ -98,20 +114,21 @@ impl BareMetal {
             cargo
                 .env("RUSTC_BOOTSTRAP", "1")
                 .arg("-Zbuild-std=core,alloc");
-            cargo.args(["--config", "target.x86_64-unknown-none.linker='ld.lld'"]);
-            cargo.args(["--config", DEBIAN_FLAGS]);
+            let target = self.arch.bare_metal();
+            let linker = format!("target.{target}.linker='ld.lld'");
+            // Added to the flags of the kernel's own configuration.
+            let flags = format!("target.{target}.rustflags={DEBIAN_FLAGS}");
+            cargo.args(["--config", &linker, "--config", &flags]);
         }
         (cargo, target)
     }
 }
 
-/// Added to the flags of the kernel's own configuration.
-const DEBIAN_FLAGS: &str = "target.x86_64-unknown-none.rustflags=\
-     ['-Clinker-flavor=ld.lld', '-Crelocation-model=static']";
+const DEBIAN_FLAGS: &str = "['-Clinker-flavor=ld.lld', '-Crelocation-model=static']";
 
-fn rustup_has_the_target() -> bool {
+fn rustup_has(target: &str) -> bool {
     let output = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", TARGET])
+        .args(["--print", "target-libdir", "--target", target])
         .output();
     let Ok(output) = output else { return false };
     let folder = String::from_utf8_lossy(&output.stdout);

@@ -5,9 +5,10 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::archive::{Archive, cannot_write};
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 
@@ -48,41 +49,51 @@ pub fn all() -> impl Iterator<Item = &'static str> {
 }
 
 /// Fetches the newest kernel of a series, unless there is one already.
-pub fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
+pub fn provide(layout: &Layout, name: &str, arch: Arch) -> Result<(), Refusal> {
     let series = find_series(name)?;
-    if layout.linux().join(name).join("vmlinuz").is_file() {
+    if folder(layout, series, arch).join("vmlinuz").is_file() {
         return Ok(());
     }
-    fetch(layout, series, None)
-        .map_err(|why| Refusal::new(format!("linux-{name} cannot be fetched: {why}")))
+    fetch(layout, series, arch, None).map_err(|why| {
+        let suffix = arch.suffix();
+        Refusal::new(format!("linux-{name}{suffix} cannot be fetched: {why}"))
+    })
 }
 
 /// Fetches the modules of the kernel that [`provide`] has fetched, unless they are there already.
-pub fn provide_modules(layout: &Layout, name: &str) -> Result<(), Refusal> {
+pub fn provide_modules(layout: &Layout, name: &str, arch: Arch) -> Result<(), Refusal> {
     let series = find_series(name)?;
-    let folder = layout.linux().join(name);
+    let folder = folder(layout, series, arch);
     // Without a kernel its own refusal has been reported.
-    if has_all_modules(&folder.join("modules")) || !folder.join("vmlinuz").is_file() {
+    if has_all_modules(&folder.join("modules"), arch) || !folder.join("vmlinuz").is_file() {
         return Ok(());
     }
     let version = fs::read_to_string(folder.join("version")).unwrap_or_default();
-    fetch(layout, series, Some(version.trim())).map_err(|why| {
-        let folder = folder.display();
+    fetch(layout, series, arch, Some(version.trim())).map_err(|why| {
+        let (suffix, folder) = (arch.suffix(), folder.display());
         Refusal::new(format!(
-            "the modules of linux-{name} cannot be fetched: {why}; remove {folder} to fetch a newer kernel with its \
+            "the modules of linux-{name}{suffix} cannot be fetched: {why}; remove {folder} to fetch a newer kernel with its \
              modules"
         ))
     })
 }
 
+/// The folder of a kernel.
+fn folder(layout: &Layout, series: &Series, arch: Arch) -> PathBuf {
+    layout
+        .linux()
+        .join(format!("{}{}", series.name, arch.suffix()))
+}
+
 /// Whether a folder has the modules that every series has.
-fn has_all_modules(folder: &Path) -> bool {
+fn has_all_modules(folder: &Path, arch: Arch) -> bool {
     let has = |name: &str| {
         let ends = ["ko", "ko.xz"].iter();
         ends.map(|end| folder.join(format!("{name}.{end}")))
             .any(|file| file.is_file())
     };
-    ["brd", "virtio_blk", "zram", "kvm"].into_iter().all(has)
+    // KVM is no module on AArch64.
+    ["brd", "virtio_blk", "zram"].into_iter().all(has) && (arch == Arch::AArch64 || has("kvm"))
 }
 
 fn find_series(name: &str) -> Result<&'static Series, Refusal> {
@@ -91,21 +102,26 @@ fn find_series(name: &str) -> Result<&'static Series, Refusal> {
 }
 
 /// The archive of the suite that has a series, with a fresh list of its packages.
-fn archive(layout: &Layout, series: &Series) -> Result<Archive, Refusal> {
-    Archive::open(layout, series.name, series.suite)
+fn archive(layout: &Layout, series: &Series, arch: Arch) -> Result<Archive, Refusal> {
+    Archive::open(layout, series.name, series.suite, arch)
 }
 
 /// Unpacks the source of a series into `folder`, which is created. It is that of the newest kernel.
 pub fn unpack_source(layout: &Layout, name: &str, folder: &Path) -> Result<(), Refusal> {
-    let archive = archive(layout, find_series(name)?)?;
+    let archive = archive(layout, find_series(name)?, Arch::X86_64)?;
     archive.download(layout, &format!("linux-source-{name}"), None, folder)
 }
 
 /// Fetches the newest kernel with its modules; with a version, only the modules of that one.
-fn fetch(layout: &Layout, series: &Series, version: Option<&str>) -> Result<(), Refusal> {
-    let archive = archive(layout, series)?;
-    let package = newest(&archive, series.name, version)?;
-    let folder = layout.linux().join(series.name);
+fn fetch(
+    layout: &Layout,
+    series: &Series,
+    arch: Arch,
+    version: Option<&str>,
+) -> Result<(), Refusal> {
+    let archive = archive(layout, series, arch)?;
+    let package = newest(&archive, series.name, arch, version)?;
+    let folder = folder(layout, series, arch);
     let part = layout.linux().join(format!("part-{}", std::process::id()));
     let result = archive
         .download(layout, &package.name, Some(&package.version), &part)
@@ -119,17 +135,23 @@ fn fetch(layout: &Layout, series: &Series, version: Option<&str>) -> Result<(), 
 }
 
 /// The newest kernel of a series for machines without hardware drivers, or that of a version.
-fn newest(archive: &Archive, series: &str, version: Option<&str>) -> Result<Package, Refusal> {
+fn newest(
+    archive: &Archive,
+    series: &str,
+    arch: Arch,
+    version: Option<&str>,
+) -> Result<Package, Refusal> {
     let output = archive.tool("apt-cache").arg("dumpavail").output();
     let output = output.map_err(|error| Refusal::new(format!("apt-cache failed: {error}")))?;
     let list = String::from_utf8_lossy(&output.stdout);
-    let found = packages(&list, series)
+    let found = packages(&list, series, arch)
         .filter(|package| version.is_none_or(|version| package.version == version))
         .max_by_key(|package| numbers(&package.version));
     found.ok_or_else(|| {
         let version = version.map_or_else(String::new, |version| format!(" {version}"));
         Refusal::new(format!(
-            "Debian has no linux-image-{series}…-cloud-amd64{version}"
+            "Debian has no linux-image-{series}…-cloud-{}{version}",
+            arch.debian()
         ))
     })
 }
@@ -141,9 +163,9 @@ struct Package {
     version: String,
 }
 
-/// The packages `linux-image-SERIES…-cloud-amd64` of a list in Debian's format. All versions of a
+/// The packages `linux-image-SERIES…-cloud-ARCH` of a list in Debian's format. All versions of a
 /// series are numbers with dots and end in the same suffix.
-fn packages(list: &str, series: &str) -> impl Iterator<Item = Package> {
+fn packages(list: &str, series: &str, arch: Arch) -> impl Iterator<Item = Package> {
     let field = |paragraph: &str, key: &str| {
         let line = paragraph.lines().find_map(|line| line.strip_prefix(key));
         line.map(|value| value.trim().to_owned())
@@ -156,7 +178,8 @@ fn packages(list: &str, series: &str) -> impl Iterator<Item = Package> {
         let release = package
             .name
             .strip_prefix("linux-image-")?
-            .strip_suffix("-cloud-amd64")?;
+            .strip_suffix(arch.debian())?
+            .strip_suffix("-cloud-")?;
         let rest = release.strip_prefix(series)?;
         rest.starts_with('.').then_some(package)
     })
@@ -215,7 +238,7 @@ fn keep_modules(part: &Path, release: &str, folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{numbers, packages};
+    use super::{Arch, numbers, packages};
 
     #[test]
     fn the_newest_kernel_of_a_series_is_found() {
@@ -227,7 +250,8 @@ mod tests {
                     Package: linux-image-6.12.95+deb12-cloud-amd64\nVersion: 6.12.95-1~bpo12+1\n\n\
                     Package: linux-image-cloud-amd64\nVersion: 6.1.999-3\n";
         let name = |series| {
-            let newest = packages(list, series).max_by_key(|package| numbers(&package.version));
+            let newest = packages(list, series, Arch::X86_64)
+                .max_by_key(|package| numbers(&package.version));
             newest.map(|package| package.name)
         };
         assert_eq!(
@@ -239,5 +263,8 @@ mod tests {
             Some("linux-image-6.12.95+deb12-cloud-amd64")
         );
         assert_eq!(name("6.2"), None);
+        assert_eq!(packages(list, "6.12", Arch::AArch64).count(), 0);
+        let list = list.replace("amd64", "arm64");
+        assert_eq!(packages(&list, "6.12", Arch::AArch64).count(), 2);
     }
 }

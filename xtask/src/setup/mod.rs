@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::arch::Arch;
 use crate::build;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
@@ -22,7 +23,7 @@ use bare_metal::BareMetal;
 const TEXT: &str = "\
 Install and build everything that the other commands need.
 
-Usage: ./x setup [linux-tests]
+Usage: ./x setup [aarch64 | linux-tests]
 
 Installs by apt-get, and only what is missing: qemu-system-x86; musl-tools; and, unless rustup has
 the target x86_64-unknown-none, Debian's rustc-web, cargo-web, rust-web-src and lld. Then builds
@@ -30,6 +31,9 @@ the command, the kernel and the packaged workloads. (./x test also installs busy
 sqlite3 and stress-ng.)
 
 Arguments:
+  aarch64      Instead, what runs AArch64 programs: qemu-system-arm, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross; and,
+               unless rustup has the target aarch64-unknown-none-softfloat, the same of Debian's. Then builds the kernel
+               and the packaged workloads for AArch64. (./x run --arch aarch64 does so, too, as far as it needs it.)
   linux-tests  Instead, build tests of Linux 6.12 itself, from the source that Debian packages (fetched, about 150 MB;
                needs gcc, make and xz). Static programs: .faultless/linux-tests/mm and .faultless/linux-tests/kvm
 
@@ -42,11 +46,11 @@ Examples:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The emulator that boots the kernel.
-    Qemu,
+    Qemu(Arch),
     /// The C compiler for static programs.
-    Musl,
+    StaticC(Arch),
     /// A Rust toolchain that builds for no operating system.
-    BareMetal,
+    BareMetal(Arch),
     /// Debian's static BusyBox, which tests run unmodified in the kernel.
     Busybox,
     /// Debian's `sqlite3`, which has libraries.
@@ -67,13 +71,20 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
             return Ok(ExitCode::SUCCESS);
         }
         Some("linux-tests") if arguments.len() == 1 => return linux_tests(layout),
+        Some("aarch64") if arguments.len() == 1 => return everything(layout, Arch::AArch64),
         Some(other) => return Err(Refusal::new(format!("setup takes no argument '{other}'"))),
         None => {}
     }
-    provide(layout, &[Need::Qemu, Need::Musl, Need::BareMetal])?;
+    everything(layout, Arch::X86_64)
+}
+
+/// `./x setup` for one architecture.
+fn everything(layout: &Layout, arch: Arch) -> Result<ExitCode, Refusal> {
+    let needs = [Need::Qemu(arch), Need::StaticC(arch), Need::BareMetal(arch)];
+    provide(layout, &needs)?;
     build::command(layout)?;
-    build::kernel(layout)?;
-    build::workloads(layout)?;
+    build::kernel(layout, arch)?;
+    build::workloads(layout, arch)?;
     eprintln!("x: everything is installed and built");
     Ok(ExitCode::SUCCESS)
 }
@@ -95,8 +106,10 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
         missing.extend(need.missing()?);
     }
     apt::install(layout, &missing)?;
-    if needs.contains(&Need::BareMetal) {
-        BareMetal::choose()?.check()?;
+    for need in needs {
+        if let Need::BareMetal(arch) = need {
+            BareMetal::choose(*arch)?.check()?;
+        }
     }
     Ok(())
 }
@@ -105,15 +118,28 @@ impl Need {
     /// The packages that meet this need; none when it is met already.
     fn missing(self) -> Result<Vec<&'static str>, Refusal> {
         match self {
-            Need::Qemu if pretend_no_qemu() => {
+            Need::Qemu(_) if pretend_no_qemu() => {
                 Err(Refusal::new("QEMU cannot be had: FAULTLESS_NO_QEMU is set"))
             }
-            Need::Qemu => Ok(package(
+            Need::Qemu(Arch::X86_64) => Ok(package(
                 find::program("qemu-system-x86_64"),
                 "qemu-system-x86",
             )),
-            Need::Musl => Ok(package(find::program("musl-gcc"), "musl-tools")),
-            Need::BareMetal => Ok(BareMetal::choose()?.missing()),
+            Need::Qemu(Arch::AArch64) => Ok(package(
+                find::program("qemu-system-aarch64"),
+                "qemu-system-arm",
+            )),
+            Need::StaticC(Arch::X86_64) => Ok(package(find::program("musl-gcc"), "musl-tools")),
+            Need::StaticC(Arch::AArch64) => {
+                let mut packages = package(
+                    find::program("aarch64-linux-gnu-gcc"),
+                    "gcc-aarch64-linux-gnu",
+                );
+                let headers = Path::new("/usr/aarch64-linux-gnu/include/stdio.h");
+                packages.extend(package(headers.exists(), "libc6-dev-arm64-cross"));
+                Ok(packages)
+            }
+            Need::BareMetal(arch) => Ok(BareMetal::choose(arch)?.missing()),
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),
             Need::StressNg => Ok(package(find::program("stress-ng"), "stress-ng")),

@@ -8,6 +8,7 @@ use super::budgets::Budget;
 use super::count::Count;
 use super::packed;
 use super::steps::{Run, Step};
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 use crate::setup::bare_metal::BareMetal;
@@ -105,14 +106,14 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
         Run::Rooms => Err(Refusal::new("the check of rooms runs no command")),
         Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
         Run::Booted(arguments) | Run::BootedLong(arguments) => {
-            build::kernel(layout)?;
-            build::workloads(layout)?;
+            build::kernel(layout, Arch::X86_64)?;
+            build::workloads(layout, Arch::X86_64)?;
             Ok(cargo(layout, arguments))
         }
         Run::LinuxTests(family, arguments) => {
             setup::linux_tests::provide(layout, family)?;
-            build::kernel(layout)?;
-            build::workloads(layout)?;
+            build::kernel(layout, Arch::X86_64)?;
+            build::workloads(layout, Arch::X86_64)?;
             Ok(cargo(layout, arguments))
         }
         Run::Differential(arguments) => {
@@ -123,7 +124,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             let all: Vec<_> = setup::linux::all().collect();
             let command = beside_linux(layout, &all, arguments)?;
             for series in all {
-                setup::linux::provide_modules(layout, series)?;
+                setup::linux::provide_modules(layout, series, Arch::X86_64)?;
             }
             Ok(command)
         }
@@ -132,11 +133,11 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
 
 /// Cargo, with everything that boots our kernel and Debian's kernels.
 fn beside_linux(layout: &Layout, all: &[&str], arguments: &[&str]) -> Result<Command, Refusal> {
-    build::kernel(layout)?;
-    build::workloads(layout)?;
-    build::linux_init(layout)?;
+    build::kernel(layout, Arch::X86_64)?;
+    build::workloads(layout, Arch::X86_64)?;
+    build::linux_init(layout, Arch::X86_64)?;
     for series in all {
-        setup::linux::provide(layout, series)?;
+        setup::linux::provide(layout, series, Arch::X86_64)?;
     }
     Ok(cargo(layout, arguments))
 }
@@ -150,8 +151,8 @@ fn cargo(layout: &Layout, arguments: &[&str]) -> Command {
 /// Clippy comes with rustup only. If rustup has no bare-metal target, the kernel is checked as if for the
 /// host: its code is the same for any x86-64 target.
 fn clippy_for_the_kernel(layout: &Layout) -> Command {
-    let mut command = match BareMetal::choose() {
-        Ok(BareMetal::Rustup) => BareMetal::Rustup.cargo(layout, "clippy", "").0,
+    let mut command = match BareMetal::choose(Arch::X86_64) {
+        Ok(toolchain) if toolchain.is_in_use() => toolchain.cargo(layout, "clippy", "").0,
         _ => {
             let mut cargo = Command::new("cargo");
             cargo.current_dir(layout.at("kernel"));

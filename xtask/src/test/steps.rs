@@ -1,5 +1,6 @@
 //! The steps of `./x test`, quick ones first. To add a check, add a row.
 
+use crate::arch::Arch::X86_64;
 use crate::setup::Need;
 use crate::setup::linux_tests::{self, Family};
 
@@ -246,9 +247,9 @@ pub const STEPS: &[Step] = &[
         about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, test programs",
         sources: ALL,
         needs: &[
-            Need::Qemu,
-            Need::Musl,
-            Need::BareMetal,
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
             Need::Busybox,
             Need::Sqlite,
             Need::StressNg,
@@ -268,7 +269,12 @@ pub const STEPS: &[Step] = &[
         name: "stress-ng",
         about: "Debian's stress-ng in the kernel, every stressor of memory (with --full or by name)",
         sources: ALL,
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::StressNg],
+        needs: &[
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
+            Need::StressNg,
+        ],
         run: Run::BootedLong(&[
             "test",
             "--no-fail-fast",
@@ -283,7 +289,12 @@ pub const STEPS: &[Step] = &[
         name: "uffd",
         about: "Linux's own tests of userfaultfd and of huge pages in the kernel (source fetched; with --full or by name)",
         sources: ALL,
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::LinuxTests],
+        needs: &[
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
+            Need::LinuxTests,
+        ],
         run: Run::LinuxTests(
             &linux_tests::MM,
             &[
@@ -302,7 +313,12 @@ pub const STEPS: &[Step] = &[
         name: "kvm",
         about: "Linux's own tests of KVM in the kernel (source fetched; with --full or by name)",
         sources: ALL,
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::LinuxTests],
+        needs: &[
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
+            Need::LinuxTests,
+        ],
         run: Run::LinuxTests(
             &linux_tests::KVM,
             &[
@@ -320,7 +336,11 @@ pub const STEPS: &[Step] = &[
         name: "growth",
         about: "no call takes longer because its process has more memory (with --full or by name)",
         sources: ALL,
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        needs: &[
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
+        ],
         run: Run::BootedLong(&[
             "test",
             "--no-fail-fast",
@@ -335,7 +355,11 @@ pub const STEPS: &[Step] = &[
         name: "compare",
         about: "programs in our kernel and in Debian's Linux (fetched; with --full or by name)",
         sources: ALL,
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        needs: &[
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
+        ],
         run: Run::Compared(&[
             "test",
             "--no-fail-fast",
@@ -350,7 +374,11 @@ pub const STEPS: &[Step] = &[
         name: "differential",
         about: "programs of memory operations on Debian's Linux 6.12 (fetched), our kernel, the soft machine",
         sources: ALL,
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        needs: &[
+            Need::Qemu(X86_64),
+            Need::StaticC(X86_64),
+            Need::BareMetal(X86_64),
+        ],
         run: Run::Differential(&[
             "test",
             "--package=faultless-cli",

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use faultless_trace::{Event, HEADER, Ring, WORDS};
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use crate::arch::Arch;
 use crate::machine::watch::Rings;
 use crate::size::Size;
 
@@ -22,6 +23,7 @@ const WORD: u64 = 8;
 pub struct GuestMemory {
     file: File,
     size: Size,
+    arch: Arch,
 }
 
 /// Where a CPU's ring is: physical address and words of the block that ends with it.
@@ -32,13 +34,13 @@ pub type Places = Arc<OnceLock<Vec<Place>>>;
 
 impl GuestMemory {
     /// Memory of that size, not populated yet.
-    pub fn new(size: Size) -> Result<Self> {
+    pub fn new(size: Size, arch: Arch) -> Result<Self> {
         // Not closed in children: QEMU inherits it.
         let file = memfd_create("faultless", MemfdFlags::empty());
         let file = File::from(file.context("cannot share the machine's memory")?);
         file.set_len(size.0)
             .context("cannot share the machine's memory")?;
-        Ok(Self { file, size })
+        Ok(Self { file, size, arch })
     }
 
     /// The path by which QEMU opens it.
@@ -47,7 +49,7 @@ impl GuestMemory {
     }
 
     fn read(&self, physical: u64, bytes: &mut [u8]) -> Result<()> {
-        let at = offset(self.size, physical);
+        let at = offset(self.arch, self.size, physical);
         self.file
             .read_exact_at(bytes, at)
             .context("cannot read the machine's memory")
@@ -61,15 +63,16 @@ impl GuestMemory {
 }
 
 /// The offset of a physical address in the file. QEMU's q35 puts less than 2816 MiB of memory at address 0 as a
-/// whole; of more memory, 2 GiB are at 0 and the rest is at 4 GiB.
-fn offset(size: Size, physical: u64) -> u64 {
+/// whole; of more memory, 2 GiB are at 0 and the rest is at 4 GiB. Its virt has all memory from 1 GiB on.
+fn offset(arch: Arch, size: Size, physical: u64) -> u64 {
     const SPLIT_FROM: u64 = 0xb000_0000;
     const LOW: u64 = 2 << 30;
     const HIGH: u64 = 4 << 30;
-    if size.0 >= SPLIT_FROM && physical >= HIGH {
-        physical - HIGH + LOW
-    } else {
-        physical
+    const START: u64 = 1 << 30;
+    match arch {
+        Arch::X86_64 if size.0 >= SPLIT_FROM && physical >= HIGH => physical - HIGH + LOW,
+        Arch::X86_64 => physical,
+        Arch::AArch64 => physical.wrapping_sub(START),
     }
 }
 
@@ -147,7 +150,7 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
     use std::sync::Arc;
 
-    use super::{GuestMemory, GuestRings, Rings as _, Size, offset, parse_places};
+    use super::{Arch, GuestMemory, GuestRings, Rings as _, Size, offset, parse_places};
     use faultless_trace::{Event, HEADER, Kind, Latencies, WORDS};
 
     #[test]
@@ -162,16 +165,19 @@ mod tests {
 
     #[test]
     fn memory_above_the_hole_follows_that_below() {
-        assert_eq!(offset(Size::mebi(1024), 5 << 20), 5 << 20);
-        assert_eq!(offset(Size::mebi(4096), 1 << 31), 1 << 31);
-        assert_eq!(offset(Size::mebi(4096), (4 << 30) + 7), (2 << 30) + 7);
+        let at = |mebi, physical| offset(Arch::X86_64, Size::mebi(mebi), physical);
+        assert_eq!(at(1024, 5 << 20), 5 << 20);
+        assert_eq!(at(4096, 1 << 31), 1 << 31);
+        assert_eq!(at(4096, (4 << 30) + 7), (2 << 30) + 7);
+        let at = |physical| offset(Arch::AArch64, Size::mebi(4096), physical);
+        assert_eq!(at((4 << 30) + 7), (3 << 30) + 7);
     }
 
     #[test]
     fn reads_a_ring_that_wraps_and_counts_what_is_lost() {
         const BLOCK: u64 = 1 << 16;
         const CAPACITY: u64 = 10;
-        let memory = GuestMemory::new(Size::mebi(1)).unwrap();
+        let memory = GuestMemory::new(Size::mebi(1), Arch::X86_64).unwrap();
         let words = Latencies::WORDS + HEADER + CAPACITY as usize * WORDS;
         let places = Arc::default();
         let mut rings = GuestRings::new(&memory, Arc::clone(&places));

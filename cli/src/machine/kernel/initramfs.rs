@@ -17,6 +17,7 @@ use super::cpio::{Archive, FILE, FOLDER, OPEN_FOLDER, PROGRAM};
 use super::input::StandardInput;
 use super::load::{LIBRARY_PATH, Load, PATH};
 use super::packing::Packing;
+use crate::arch::Arch;
 use crate::machine::Request;
 
 /// Milliseconds between two verifications by the kernel.
@@ -35,7 +36,7 @@ pub fn build(
     let mut packing = Packing::new(request.memory);
     packing.add(Path::new("."), FOLDER, b"")?;
     packing.add(Path::new(".faultless"), FOLDER, b"")?;
-    let run = fields(request, record, load);
+    let run = fields(request, record, load, input);
     packing.add(Path::new(".faultless/run"), FILE, &run)?;
     if let StandardInput::Content(content) = input {
         packing.add(Path::new(".faultless/stdin"), FILE, content)?;
@@ -76,7 +77,7 @@ pub fn of_linux(init: &[u8], modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
-fn fields(request: &Request, record: Mask, load: &Load) -> Vec<u8> {
+fn fields(request: &Request, record: Mask, load: &Load, input: &StandardInput) -> Vec<u8> {
     let mut fields = Vec::new();
     let mut field = |key: &str, value: &[u8]| {
         for part in [key.as_bytes(), b"=", value, b"\0"] {
@@ -93,6 +94,10 @@ fn fields(request: &Request, record: Mask, load: &Load) -> Vec<u8> {
     }
     field("policy", request.policy.name().as_bytes());
     field("cpus", request.cpus.to_string().as_bytes());
+    // This machine has a serial port even where no channel is behind it.
+    if request.arch == Arch::AArch64 && !matches!(input, StandardInput::Pieces) {
+        field("stdin", b"0");
+    }
     if let Some(swap) = request.swap {
         field("swap", swap.field().as_bytes());
     }
@@ -146,7 +151,7 @@ fn events(request: &Request) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Load, Mask, Request, fields};
+    use super::{Arch, Load, Mask, Request, StandardInput, fields};
     use crate::machine::{Accel, Files, Policy};
     use crate::show::Sink;
     use crate::size::Size;
@@ -155,7 +160,8 @@ mod tests {
 
     #[test]
     fn tells_the_kernel_what_to_run() {
-        let request = Request {
+        let mut request = Request {
+            arch: Arch::X86_64,
             program: vec!["./ebizzy".into(), "-S".into(), "".into()],
             policy: Policy::VmaLock,
             cpus: 4,
@@ -183,11 +189,12 @@ mod tests {
             library_path: Some("/a:/b".into()),
             warnings: Vec::new(),
         };
-        let text = |record| {
-            let fields = fields(&request, record, &load);
+        let text = |request: &Request, record, input| {
+            let fields = fields(request, record, &load, input);
             String::from_utf8(fields).unwrap()
         };
-        let plain = text(Mask::NONE);
+        let nothing = StandardInput::Nothing;
+        let plain = text(&request, Mask::NONE, &nothing);
         let lines: Vec<_> = plain.split_terminator('\0').collect();
         assert_eq!(
             lines[..4],
@@ -201,10 +208,14 @@ mod tests {
         assert!(lines.contains(&"swap=zram:1048576"), "{plain}");
         assert!(lines.contains(&"kvm=tdp_mmu=N"), "{plain}");
         assert!(!plain.contains("record"));
-        let recorded = text(Mask::LATENCIES);
+        let recorded = text(&request, Mask::LATENCIES, &nothing);
         assert!(
             recorded.contains("\0record=1\0record-events=32768\0"),
             "{recorded}"
         );
+        assert!(!plain.contains("stdin="));
+        request.arch = Arch::AArch64;
+        assert!(text(&request, Mask::NONE, &nothing).contains("\0stdin=0\0"));
+        assert!(!text(&request, Mask::NONE, &StandardInput::Pieces).contains("stdin="));
     }
 }

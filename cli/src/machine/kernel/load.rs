@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::arch::Arch;
 use crate::dynamic::{self, Needed, Object, Settings};
 use crate::machine::{Added, Request, Variable};
 use crate::paths;
@@ -68,7 +69,7 @@ impl Load {
             Program::Packaged(name) => {
                 let advice = " (./x setup builds it)";
                 Some(File::read(
-                    &paths::programs().join(name),
+                    &paths::programs(request.arch).join(name),
                     advice,
                     request.memory,
                 )?)
@@ -78,18 +79,22 @@ impl Load {
         let added_programs: Vec<_> = files
             .added
             .iter()
-            .filter(|added| is_dynamic(added))
+            .filter(|added| is_dynamic(added, request.arch))
             .collect();
         let needs_host = match &file {
             Some(file) => !file.is_static || !added_programs.is_empty(),
             // The user's tree has to be complete.
             None => false,
         };
-        let host = needs_host.then_some(Path::new("/"));
+        let host = if needs_host {
+            paths::libraries(request.arch)
+        } else {
+            Vec::new()
+        };
         let mut load = Load {
             program: PathBuf::new(),
             content: None,
-            tree: Tree::new(root, host),
+            tree: Tree::new(root, &host),
             added: Vec::new(),
             needed: BTreeSet::new(),
             library_path: None,
@@ -114,6 +119,7 @@ impl Load {
                 Some(list) => env::split_paths(list).collect(),
                 None => PATH.map(PathBuf::from).into(),
             },
+            arch: request.arch,
             memory: request.memory,
         };
         let mut needed = Needed::default();
@@ -204,9 +210,9 @@ impl File {
     }
 }
 
-/// Whether an added file is a program with dependencies. `false` for a file that cannot be read or is damaged: the
-/// error shows when the file is packed or used.
-fn is_dynamic(added: &Added) -> bool {
+/// Whether an added file is a program with dependencies. `false` for a file that cannot be read, is damaged, or for
+/// another architecture: the error shows when the file is packed or used.
+fn is_dynamic(added: &Added, arch: Arch) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
 
     let metadata = fs::metadata(&added.host);
@@ -217,7 +223,8 @@ fn is_dynamic(added: &Added) -> bool {
     }
     let content = fs::read(&added.host).unwrap_or_default();
     let object = Object::read(&content, Size(u64::MAX));
-    dynamic::is_script(&content) || object.is_ok_and(|object| object.interpreter.is_some())
+    dynamic::is_script(&content)
+        || object.is_ok_and(|object| object.arch == arch && object.interpreter.is_some())
 }
 
 /// The folders of a list, made absolute, because the program starts in another folder.

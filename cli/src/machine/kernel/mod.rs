@@ -27,6 +27,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::watch::{self, Watch};
 use super::{Accel, End, Machine, Outcome, Request};
+use crate::arch::Arch;
 use crate::paths;
 use crate::plan::Need;
 use crate::program::Program;
@@ -38,7 +39,7 @@ use guest_memory::{GuestMemory, GuestRings, Places};
 use input::{Input, StandardInput};
 use load::Load;
 use output::{Output, Sinks};
-use qemu::{Ports, Qemu, Stop};
+use qemu::{Channels, Qemu, Stop};
 use tail::Tail;
 
 /// The least and the most memory that the kernel is built for.
@@ -52,19 +53,27 @@ pub struct Kernel;
 impl Machine for Kernel {
     fn check(&self, request: &Request) -> Result<Vec<Need>> {
         super::check_size(request, MOST_CPUS, MEMORY)?;
-        qemu::check_accel(request.accel)?;
-        let program = find(request)?;
-        if let Program::Packaged(_) = program {
-            return Ok(vec![Need::Qemu, Need::Kernel, Need::Workloads]);
+        let arch = request.arch;
+        qemu::check_accel(request.accel, arch)?;
+        if request.kvm.is_some() && arch != Arch::X86_64 {
+            bail!("--kvm: there are no guests on {}", arch.title());
         }
-        Load::find(request, &program)?;
-        Ok(vec![Need::Qemu, Need::Kernel])
+        let program = find(request)?;
+        let mut needs = vec![Need::Qemu(arch), Need::Kernel(arch)];
+        if let Program::Packaged(_) = program {
+            needs.push(Need::Workloads(arch));
+        } else {
+            Load::find(request, &program)?;
+        }
+        Ok(needs)
     }
 
     fn watch(&self, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
         // First, as the kernel is not built without an emulator.
-        qemu::check()?;
-        Ok(System::ours()?.boot_watched(request, watch)?.outcome)
+        qemu::check(request.arch)?;
+        Ok(System::ours(request.arch)?
+            .boot_watched(request, watch)?
+            .outcome)
     }
 }
 
@@ -110,13 +119,13 @@ pub struct Booted {
 
 impl System {
     /// Our kernel, as it was built.
-    pub fn ours() -> Result<Self> {
-        Self::of(paths::kernel())
+    pub fn ours(arch: Arch) -> Result<Self> {
+        Self::of(paths::kernel(arch))
     }
 
     /// The same, built so that it cannot record events.
-    pub fn without_events() -> Result<Self> {
-        Self::of(paths::kernel_without_events())
+    pub fn without_events(arch: Arch) -> Result<Self> {
+        Self::of(paths::kernel_without_events(arch))
     }
 
     fn of(kernel: PathBuf) -> Result<Self> {
@@ -144,7 +153,7 @@ impl System {
 
     /// The same; our kernel records what `watch` asks for.
     pub fn boot_watched(&self, request: &Request, watch: Watch<'_>) -> Result<Booted> {
-        qemu::check()?;
+        qemu::check(request.arch)?;
         let load = Load::find(request, &find(request)?)?;
         for warning in &load.warnings {
             eprintln!("faultless: {warning}");
@@ -184,9 +193,12 @@ impl System {
             StandardInput::Pieces => Some(Input::open(folder.path(), io::stdin())?),
             _ => None,
         };
-        let ports = Ports {
-            output: output.ports(),
+        let (stdout, stderr, pieces) = output.paths();
+        let channels = Channels {
+            stdout,
+            stderr,
             control: control.path(),
+            pieces,
             console: self.append.is_some().then(|| console.path()),
             stdin: stdin.as_ref(),
             monitor: &monitor,
@@ -194,14 +206,21 @@ impl System {
 
         let start = Instant::now();
         let memory = match watch.sink {
-            Some(_) => Some(GuestMemory::new(request.memory)?),
+            Some(_) => Some(GuestMemory::new(request.memory, request.arch)?),
             None => None,
         };
         let mut options = self.options();
         let disk = swap_file::make(request.swap, folder.path())?;
-        options.extend(disk.iter().flat_map(|file| swap_file::options(file)));
+        options.extend(disk.iter().flat_map(|file| qemu::disk(file, request.arch)));
         let memory_file = memory.as_ref();
-        let qemu = Qemu::start(request, &self.kernel, &image, memory_file, &ports, &options)?;
+        let qemu = Qemu::start(
+            request,
+            &self.kernel,
+            &image,
+            memory_file,
+            &channels,
+            &options,
+        )?;
         let wait = || qemu.wait(request.timeout);
         let (stop, messages) = match &memory {
             Some(memory) => {

@@ -73,13 +73,9 @@ impl Output {
         })
     }
 
-    /// The guest's ports, with where QEMU has to connect.
-    pub fn ports(&self) -> [(&'static str, &Path); 3] {
-        [
-            ("0xe9", self.stdout.path()),
-            ("0xea", self.stderr.path()),
-            ("0xec", self.pieces.path()),
-        ]
+    /// Where QEMU has to connect for the two streams and for the pieces of both.
+    pub fn paths(&self) -> (&Path, &Path, &Path) {
+        (self.stdout.path(), self.stderr.path(), self.pieces.path())
     }
 
     /// The program's figures, and the last lines on stderr; called when QEMU has ended.

@@ -1,6 +1,5 @@
 //! A swap area in a file of the host, which the machine has as a disk (`virtio-blk`).
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -37,20 +36,9 @@ pub fn make(swap: Option<Swap>, folder: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The emulator's options for the disk.
-pub fn options(file: &Path) -> Vec<OsString> {
-    let path = file.to_string_lossy().replace(',', ",,");
-    // Nothing has to survive the machine.
-    let drive = format!("file={path},if=none,id=swap,format=raw,cache=unsafe");
-    let device = "virtio-blk-pci,drive=swap,disable-legacy=on";
-    ["-drive", &drive, "-device", device]
-        .map(OsString::from)
-        .to_vec()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Swap, make, options};
+    use super::{Swap, make};
 
     #[test]
     fn a_disk_has_a_file_with_a_header() {
@@ -63,6 +51,5 @@ mod tests {
         assert_eq!(content.len(), 1 << 20);
         assert_eq!(content[1024..1032], [1, 0, 0, 0, 255, 0, 0, 0]);
         assert!(content[..4096].ends_with(b"SWAPSPACE2"));
-        assert_eq!(options(&file).len(), 4);
     }
 }

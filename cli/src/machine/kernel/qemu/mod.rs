@@ -1,4 +1,7 @@
-//! Starts the emulator, and waits for it.
+//! Starts the emulator, and waits for it. What differs between architectures is in a file for each.
+
+mod aarch64;
+mod x86_64;
 
 use std::env;
 use std::ffi::OsString;
@@ -17,23 +20,47 @@ use anyhow::{Context as _, Result, bail};
 
 use super::guest_memory::GuestMemory;
 use super::input::Input;
+use crate::arch::Arch;
 use crate::interrupt;
 use crate::machine::{Accel, Request};
 
-/// The emulator's program.
-const PROGRAM: &str = "qemu-system-x86_64";
 /// How often the wait looks whether it has ended.
 const POLL: Duration = Duration::from_millis(5);
 
 /// How long a stopped machine may take to report its counters.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The ports on which the guest writes, with what it writes there.
-pub struct Ports<'a> {
-    /// The program's output, and messages of the kernel; see `output`.
-    pub output: [(&'static str, &'a Path); 3],
+/// An emulator of one architecture, and its machine.
+struct Emulator {
+    /// Its program.
+    program: &'static str,
+    /// Debian's package of it.
+    package: &'static str,
+    /// The kind of machine, with its options.
+    machine: &'static str,
+    /// The command of QEMU's monitor on which our kernel reports its counters and turns the machine off.
+    report: &'static str,
+}
+
+impl Emulator {
+    const fn of(arch: Arch) -> Self {
+        match arch {
+            Arch::X86_64 => x86_64::EMULATOR,
+            Arch::AArch64 => aarch64::EMULATOR,
+        }
+    }
+}
+
+/// The sockets of what the guest writes, and of what it reads.
+pub struct Channels<'a> {
+    /// What another kernel's first process passes on of the program's stdout; ours only when it dies.
+    pub stdout: &'a Path,
+    /// The same of stderr.
+    pub stderr: &'a Path,
     /// The kernel's report; see `control`.
     pub control: &'a Path,
+    /// The program's output and messages of our kernel, in their order; see `pieces`.
+    pub pieces: &'a Path,
     /// The serial console of another kernel.
     pub console: Option<&'a Path>,
     /// The program's stdin, if it has one.
@@ -57,23 +84,31 @@ pub enum Stop {
 pub struct Qemu {
     child: Child,
     monitor: PathBuf,
+    emulator: Emulator,
     messages: Messages,
 }
 
 /// Checks that QEMU can be used; the error is the reason if not.
-pub fn check() -> Result<()> {
+pub fn check(arch: Arch) -> Result<()> {
     if env::var_os("FAULTLESS_NO_QEMU").is_some_and(|value| !value.is_empty() && value != "0") {
         bail!("QEMU cannot be had: FAULTLESS_NO_QEMU is set");
     }
-    if !is_in_path(PROGRAM) {
-        bail!("QEMU is missing: ./x setup installs it, or install Debian's qemu-system-x86");
+    let Emulator {
+        program, package, ..
+    } = Emulator::of(arch);
+    if !is_in_path(program) {
+        bail!("QEMU ({program}) is missing: install Debian's {package}, or run this with ./x");
     }
     Ok(())
 }
 
 /// Refuses an accelerator that this host does not have.
-pub fn check_accel(accel: Accel) -> Result<()> {
+pub fn check_accel(accel: Accel, arch: Arch) -> Result<()> {
     if accel == Accel::Kvm {
+        if Arch::of_host() != Some(arch) {
+            let (arch, host) = (arch.title(), env::consts::ARCH);
+            bail!("--accel kvm: this host ({host}) does not execute {arch}");
+        }
         let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         device.context("--accel kvm: cannot open /dev/kvm")?;
     }
@@ -87,42 +122,27 @@ impl Qemu {
         kernel: &Path,
         initramfs: &Path,
         memory: Option<&GuestMemory>,
-        ports: &Ports<'_>,
+        channels: &Channels<'_>,
         options: &[OsString],
     ) -> Result<Self> {
-        let mut command = command();
+        let emulator = Emulator::of(request.arch);
+        let mut command = command(emulator.program);
         command.args(machine(request, memory)).args(options);
         command
             .arg("-kernel")
             .arg(kernel)
             .arg("-initrd")
             .arg(initramfs);
-        for (port, socket) in ports.output.into_iter().chain([("0xeb", ports.control)]) {
-            let name = format!("port{port}");
-            command.arg("-chardev").arg(chardev(&name, socket));
-            command
-                .arg("-device")
-                .arg(format!("isa-debugcon,iobase={port},chardev={name}"));
-        }
-        if let Some(console) = ports.console {
-            command.arg("-chardev").arg(chardev("console", console));
-            command.args(["-serial", "chardev:console"]);
-        }
-        if let Some(input) = ports.stdin {
-            command
-                .arg("-chardev")
-                .arg(chardev("stdin", input.socket()));
-            command.arg("-object").arg(input.window());
-            command.args(["-device", "ivshmem-plain,memdev=window"]);
-            command.args(["-device", "isa-serial,iobase=0x3f8,irq=4,chardev=stdin"]);
-        }
+        command.args(match request.arch {
+            Arch::X86_64 => x86_64::devices(channels),
+            Arch::AArch64 => aarch64::devices(channels),
+        });
         command.arg("-chardev").arg({
-            let mut monitor = chardev("monitor", ports.monitor);
+            let mut monitor = chardev("monitor", channels.monitor);
             monitor.push(",server=on,wait=off");
             monitor
         });
         command.args(["-mon", "chardev=monitor,mode=readline"]);
-        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -131,11 +151,12 @@ impl Qemu {
         command.process_group(0);
         let mut child = command
             .spawn()
-            .with_context(|| format!("cannot start {PROGRAM}"))?;
+            .with_context(|| format!("cannot start {}", emulator.program))?;
         let stderr = child.stderr.take().context("QEMU has no stderr")?;
         Ok(Qemu {
             child,
-            monitor: ports.monitor.to_path_buf(),
+            monitor: channels.monitor.to_path_buf(),
+            emulator,
             messages: gather(stderr),
         })
     }
@@ -175,11 +196,12 @@ impl Qemu {
         Ok((stop, self.messages.text.join().unwrap_or_default()))
     }
 
-    /// Gives the kernel a moment to report its counters: on an NMI it does so, and turns the machine off. After
-    /// that moment the machine is stopped without a report.
+    /// Gives the kernel a moment to report its counters and to turn the machine off. After that moment the machine
+    /// is stopped without a report.
     fn ask_for_a_report(&mut self) {
+        let line = format!("{}\n", self.emulator.report);
         let asked = UnixStream::connect(&self.monitor)
-            .and_then(|mut monitor| monitor.write_all(b"nmi\n").map(|()| monitor));
+            .and_then(|mut monitor| monitor.write_all(line.as_bytes()).map(|()| monitor));
         // Kept open until the end: QEMU may drop the input of a connection that is closed.
         let Ok(_monitor) = asked else { return };
         let asked = Instant::now();
@@ -193,12 +215,12 @@ impl Qemu {
 }
 
 /// The emulator's command. QEMU ends with this process, even if this process is killed.
-fn command() -> Command {
+fn command(program: &str) -> Command {
     if !is_in_path("setpriv") {
-        return Command::new(PROGRAM);
+        return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", PROGRAM]);
+    command.args(["--pdeathsig", "KILL", "--", program]);
     command
 }
 
@@ -207,15 +229,31 @@ fn is_in_path(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// QEMU's options for the machine, without those for its ports.
+/// The options of a disk of the guest, in the file `path`.
+pub fn disk(path: &Path, arch: Arch) -> Vec<OsString> {
+    let path = path.to_string_lossy().replace(',', ",,");
+    let place = match arch {
+        Arch::X86_64 => x86_64::DISK_PLACE,
+        Arch::AArch64 => aarch64::DISK_PLACE,
+    };
+    // Nothing has to survive the machine.
+    let drive = format!("file={path},if=none,id=swap,format=raw,cache=unsafe");
+    let device = format!("virtio-blk-pci,drive=swap,disable-legacy=on{place}");
+    ["-drive", &drive, "-device", &device]
+        .map(OsString::from)
+        .to_vec()
+}
+
+/// QEMU's options for the machine, without those for its channels.
 pub fn machine(request: &Request, memory: Option<&GuestMemory>) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     let size = format!("{}k", request.memory.0 >> 10);
+    let machine = Emulator::of(request.arch).machine;
     match memory {
-        None => option("-machine", "q35".to_owned()),
+        None => option("-machine", machine.to_owned()),
         Some(memory) => {
-            option("-machine", "q35,memory-backend=memory".to_owned());
+            option("-machine", format!("{machine},memory-backend=memory"));
             let path = memory.path();
             let object =
                 format!("memory-backend-file,id=memory,size={size},mem-path={path},share=on");
