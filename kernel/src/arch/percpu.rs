@@ -20,7 +20,8 @@ pub struct PerCpu {
     pub(super) this: AtomicPtr<PerCpu>,
     /// The stack that a system call of the current thread begins on.
     pub kernel_stack: AtomicU64,
-    /// Where the entry code stores a user register for a moment.
+    /// A word of the architecture's: where the entry code stores a user register for a moment (x86-64), or where the
+    /// last plain load was (AArch64).
     pub scratch: AtomicU64,
     /// The thread that runs.
     pub current: AtomicPtr<Thread>,

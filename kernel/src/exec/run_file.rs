@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use faultless_mm::HugeMode;
 use faultless_trace::Mask;
 
+use crate::arch::rmw;
 use crate::files::{huge_pages, initramfs};
 use crate::memory::Policy;
 use crate::swap::{Kind, Wanted};
@@ -108,6 +109,7 @@ impl RunFile {
                 b"kvm" => return Err("this architecture has no hypervisor, so far"),
                 // Linux's names of the same.
                 b"kvm-linux" => {}
+                b"atomic-rmw" => rmw::choose(value == b"1")?,
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {
                     let every = number(value).ok_or("`verify-every=` is not a number")?;

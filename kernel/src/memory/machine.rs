@@ -97,6 +97,13 @@ impl Machine for Kernel {
         FRAMES.get()
     }
 
+    const READS_MAY_WRITE: bool = arch::rmw::READS_MAY_WRITE;
+
+    #[inline]
+    fn read_will_write(&self) -> bool {
+        arch::rmw::will_write()
+    }
+
     fn refuses_data(&self, access: Access) -> bool {
         protection_keys::refuse(protection_keys::EXECUTE_ONLY, access)
     }

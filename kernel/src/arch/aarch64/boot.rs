@@ -116,6 +116,14 @@ global_asm!(
         ldr x1, =secondary_high
         br x1
     secondary_high:
+        // Its stack is in the kernel's own tables only.
+        ldr x1, =secondary_root
+        ldr x1, [x1]
+        msr ttbr1_el1, x1
+        isb
+        tlbi vmalle1
+        dsb nsh
+        isb
         ldr x1, =secondary_stack
         ldr x1, [x1]
         mov sp, x1

@@ -122,7 +122,7 @@ pub fn load_root(root: u64) {
     tlb::flush_everything();
 }
 
-/// The physical address that the kernel reads at a user address; `None`: nothing is mapped there. The hardware
+/// The physical address of normal memory that the kernel reads at a user address; `None`: none is mapped there. The hardware
 /// walks the tables; this cannot fault.
 pub fn translate(address: u64) -> Option<u64> {
     let result: u64;
@@ -131,5 +131,6 @@ pub fn translate(address: u64) -> Option<u64> {
         core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
     }
     result = read_sysreg!("par_el1");
-    (result & 1 == 0).then_some(result & ADDRESS | address & 0xfff)
+    let is_memory = result & 1 == 0 && result >> 56 == MAIR & 0xff;
+    is_memory.then_some(result & ADDRESS | address & 0xfff)
 }

@@ -26,6 +26,7 @@ pub mod power;
 pub mod protection_keys;
 pub mod random;
 pub mod registers;
+pub mod rmw;
 pub mod serial;
 pub mod signal_frame;
 pub mod smp;
