@@ -1,9 +1,12 @@
-//! Hands the linker script to the linker by its full path, so that the build does not depend on
-//! the folder that the linker happens to run in.
+//! Hands the linker script of the architecture to the linker by its full path, so that the build does not
+//! depend on the folder that the linker happens to run in.
 
 fn main() {
-    let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
-    println!("cargo:rerun-if-changed={folder}/kernel.ld");
-    println!("cargo:rustc-link-arg-bins=-T{folder}/kernel.ld");
+    let variable = |name| std::env::var(name).expect("cargo sets it");
+    let folder = variable("CARGO_MANIFEST_DIR");
+    let arch = variable("CARGO_CFG_TARGET_ARCH");
+    let script = format!("{folder}/src/arch/{arch}/kernel.ld");
+    println!("cargo:rerun-if-changed={script}");
+    println!("cargo:rustc-link-arg-bins=-T{script}");
     println!("cargo:rustc-link-arg-bins=--gc-sections");
 }

@@ -143,7 +143,8 @@ impl Field {
             | Kind::SpfVmaNoanon
             | Kind::SpfVmaNotsup
             | Kind::SpfVmaAccess
-            | Kind::SpfPmdChanged => &[Field::Address],
+            | Kind::SpfPmdChanged
+            | Kind::RmwFault => &[Field::Address],
             Kind::Flush | Kind::Zap | Kind::RangeWait | Kind::RangeHold | Kind::SwapIn => {
                 &[Field::Address, Field::Length]
             }

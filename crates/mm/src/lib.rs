@@ -75,6 +75,8 @@
 //!   choose an OOM victim. An access from interrupt context must not come here.
 //! * The kernel's own accesses to user memory fault the same way. They happen with no lock of the core held,
 //!   because a port cannot hold one.
+//! * Where an atomic instruction faults on its read first, as on AArch64, [`Machine::READS_MAY_WRITE`] and
+//!   [`Machine::read_will_write`] save the second fault: the port decodes the instruction by [`rmw::is_atomic_rmw`].
 //! * Where the kernel or a device uses a program's page beside the program, [`AddressSpace::pin`] keeps its
 //!   frame in place.
 //! * A device's frames, which no allocator gives out, are mapped through a [`Device`], which can be revoked.
@@ -116,6 +118,7 @@ pub use base::layout::Layout;
 pub use base::machine::Machine;
 pub use base::memory::{Memory, PerCpu};
 pub use base::policy::{Policy, UnknownPolicy};
+pub use base::rmw;
 pub use base::userfault::queue::Message;
 pub use base::userfault::{Handler, Userfault, numbers as userfault};
 pub use fault::pin::{Taken, UserPage};

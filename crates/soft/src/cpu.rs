@@ -10,7 +10,7 @@ use faultless_paging::{
 };
 use faultless_sync::Cpu;
 
-use crate::machine::{CpuState, Soft, SoftMemory, SoftSpace};
+use crate::machine::{Atomics, CpuState, Soft, SoftMemory, SoftSpace};
 use crate::tlb::Translation;
 
 /// The reason that an access failed.
@@ -110,11 +110,18 @@ impl<'a> SoftCpu<'a> {
         })
     }
 
-    /// Adds to a word atomically, and returns the value before. x86-64 faults on it as on a store.
+    /// Adds to a word atomically, and returns the value before. It faults as the machine's [`Atomics`] say.
     ///
     /// # Errors
     /// The trap that it takes.
     pub fn fetch_add(&self, address: u64, value: u64) -> Result<u64, Trap> {
+        if self.machine().options().atomics != Atomics::Write {
+            let in_atomic = &self.state().in_atomic;
+            in_atomic.set(1);
+            let read = self.word(address, Access::Read, |_| {});
+            in_atomic.set(0);
+            read?;
+        }
         self.word(address, Access::Write, |word| {
             word.fetch_add(value, Ordering::SeqCst)
         })

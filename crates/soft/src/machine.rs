@@ -35,12 +35,25 @@ pub struct Options {
     pub reclaims: bool,
     /// Execute-only memory cannot be read, as on CPUs with protection keys.
     pub execute_only: bool,
+    /// How atomic instructions fault.
+    pub atomics: Atomics,
     /// Which mappings get huge pages.
     pub huge: HugeMode,
     /// What is recorded: events, latencies, or nothing.
     pub record: Mask,
     /// Events that each CPU's ring holds.
     pub events: usize,
+}
+
+/// How an atomic instruction faults on a page that is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomics {
+    /// As a store: x86-64.
+    Write,
+    /// As a load, and then, if what it finds is read-only, as a store: AArch64.
+    ReadFirst,
+    /// The same, and the machine says that the instruction will also store ([`Machine::read_will_write`]).
+    Told,
 }
 
 impl Default for Options {
@@ -53,6 +66,7 @@ impl Default for Options {
             zeroed_pool: true,
             reclaims: false,
             execute_only: false,
+            atomics: Atomics::Write,
             huge: match std::env::var_os("FAULTLESS_HUGE").is_some_and(|mode| mode == "always") {
                 true => HugeMode::Always,
                 false => HugeMode::Never,
@@ -75,6 +89,8 @@ pub(crate) struct CpuState {
     pub(crate) tlb: OwnTlb,
     /// The id of the space that the CPU runs.
     pub(crate) space: Local,
+    /// Whether the CPU executes the read of an atomic instruction.
+    pub(crate) in_atomic: Local,
     /// A thread runs this CPU.
     taken: AtomicBool,
 }
@@ -148,6 +164,7 @@ impl Soft {
                 target: Target::new(),
                 tlb: OwnTlb(Tlb::new()),
                 space: Local::new(0),
+                in_atomic: Local::new(0),
                 taken: AtomicBool::new(false),
             })
             .collect();
@@ -404,6 +421,12 @@ impl Machine for Soft {
 
     fn refuses_data(&self, _access: Access) -> bool {
         self.options.execute_only
+    }
+
+    const READS_MAY_WRITE: bool = true;
+
+    fn read_will_write(&self) -> bool {
+        self.options.atomics == Atomics::Told && self.state(self.cpu()).in_atomic.get() != 0
     }
 
     fn now(&self) -> u64 {

@@ -53,6 +53,8 @@ counters! {
     VmaLockSuccess = "vma_lock_success",
     /// Faults that did not get the lock of their mapping and took the mmap lock.
     VmaLockAbort = "vma_lock_abort",
+    /// Faults on a read that were resolved as one on a write, because the instruction also stores.
+    RmwFaults = "pgfault_rmw",
     /// Faults that waited for I/O and were then resolved.
     MajorFaults = "pgmajfault",
     /// Faults answered with SIGSEGV: no mapping is there, or it does not allow the access. Linux

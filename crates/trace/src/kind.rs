@@ -89,6 +89,8 @@ words! {
         Reclaim = 24, "mm:reclaim",
         /// A guest's fault looked at its entry; see [`crate::FastPageFault`]. Address: the guest-physical one.
         FastPageFault = 25, "kvmmmu:fast_page_fault",
+        /// A fault on a read is resolved as one on a write: the instruction also stores.
+        RmwFault = 26, "pagefault:rmw",
     }
 }
 

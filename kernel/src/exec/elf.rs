@@ -10,18 +10,22 @@ use elf::file::{Class, FileHeader, parse_ident};
 use elf::segment::{ProgramHeader, SegmentTable};
 
 use super::Image;
+use crate::arch::layout::{ELF_MACHINE, PIE_BASE};
 use crate::errno::{EIO, ELIBBAD, ENOEXEC, ENOMEM, Errno};
 use crate::files::directory::Name;
 use crate::memory::{USER_END, machine};
 
 pub const PAGE: u64 = 4096;
-/// The load address of a position-independent program without randomisation.
-const PIE_BASE: u64 = 0x5555_5555_4000;
 /// Linux's `mmap_min_addr`.
 const LOWEST: u64 = 0x1_0000;
 /// The sizes of an ELF header and of a program header.
 const HEADER: usize = 64;
 const ENTRY: usize = 56;
+/// The error for a program of another architecture.
+const ELSEWHERE: &str = match ELF_MACHINE {
+    abi::EM_AARCH64 => "built for another architecture; only AArch64 programs run",
+    _ => "built for another architecture; only x86-64 programs run",
+};
 /// The longest path of an interpreter.
 const LONGEST_PATH: u64 = 4096;
 
@@ -183,11 +187,11 @@ fn read_header(image: &Image) -> Result<FileHeader<LittleEndian>, Error> {
     if bytes[abi::EI_CLASS] != abi::ELFCLASS64 {
         return Err(Format("a 32-bit program; only 64-bit ones run"));
     }
-    let machine = u16::from_le_bytes([bytes[18], bytes[19]]);
-    if bytes[abi::EI_DATA] != abi::ELFDATA2LSB || machine != abi::EM_X86_64 {
-        return Err(Format(
-            "built for another architecture; only x86-64 programs run",
-        ));
+    if bytes[abi::EI_DATA] != abi::ELFDATA2LSB {
+        return Err(Format("a big-endian program; only little-endian ones run"));
+    }
+    if u16::from_le_bytes([bytes[18], bytes[19]]) != ELF_MACHINE {
+        return Err(Format(ELSEWHERE));
     }
     let damaged = |_| Format("truncated or damaged ELF header");
     let ident = parse_ident::<LittleEndian>(&bytes).map_err(damaged)?;

@@ -57,7 +57,7 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
         Ok(()) => {
             attach::executes(thread);
             // Reset the thread pointer and the FPU to their initial state.
-            context::set_user_bases(0, 0);
+            context::set_user_bases(context::UserBases::default());
             // SAFETY: The thread runs here, so the area is this CPU's.
             unsafe {
                 *thread.fpu.get() = fpu::Area::initial();
@@ -144,8 +144,7 @@ impl Process {
 fn forget(thread: &Thread, process: &Process) {
     thread.clear_child_tid.set(0);
     thread.robust_list.set(0);
-    thread.fs_base.set(0);
-    thread.gs_base.set(0);
+    thread.bases.set(context::UserBases::default());
     thread.signals.lock().stack = AlternateStack::NONE;
     process.signals.actions.get().forget_handlers();
     process.descriptors.get().close_on_exec();

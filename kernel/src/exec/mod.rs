@@ -11,13 +11,14 @@ pub mod run_file;
 pub mod script;
 pub mod stack;
 pub mod strings;
+mod trampoline;
 
 use alloc::string::String;
 
 use crate::arch::TrapFrame;
+use crate::arch::layout::USUAL;
 use crate::errno::{ENOMEM, Errno};
 use crate::files::{image, place};
-use crate::memory::Layout;
 use crate::process;
 use crate::sched::thread::Thread;
 use crate::shared::Shared;
@@ -25,7 +26,7 @@ use elf::Object;
 use strings::Strings;
 
 /// The stack limit.
-pub const STACK_LIMIT: u64 = Layout::LINUX_X86_64.stack_limit;
+pub const STACK_LIMIT: u64 = USUAL.stack_limit;
 
 pub use crate::files::image::Image;
 
@@ -99,6 +100,7 @@ impl Plan {
     pub fn load(self, thread: &Thread) -> Result<(), elf::Error> {
         let loaded = load::load((&self.image, &self.object), self.interpreter.as_ref())?;
         let sp = stack::set_up(&self, &loaded)?;
+        trampoline::map()?;
         thread.name.set(self.name);
         let program = Program {
             path: place::real_path(&self.path).unwrap_or(self.path),

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use faultless_mm::HugeMode;
 use faultless_trace::Mask;
 
+use crate::arch::rmw;
 use crate::files::{huge_pages, initramfs};
-use crate::kvm::parameters;
 use crate::memory::Policy;
 use crate::swap::{Kind, Wanted};
 use crate::trace;
@@ -103,9 +103,13 @@ impl RunFile {
                     run.huge = huge_pages::mode(value)
                         .ok_or("`huge=` is none of never, madvise, always")?;
                 }
-                b"kvm" => parameters::set(value)?,
+                #[cfg(target_arch = "x86_64")]
+                b"kvm" => crate::kvm::parameters::set(value)?,
+                #[cfg(not(target_arch = "x86_64"))]
+                b"kvm" => return Err("this architecture has no hypervisor, so far"),
                 // Linux's names of the same.
                 b"kvm-linux" => {}
+                b"atomic-rmw" => rmw::choose(value == b"1")?,
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {
                     let every = number(value).ok_or("`verify-every=` is not a number")?;

@@ -76,7 +76,7 @@ pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
     let environment = writer.strings(&plan.environment)?;
     let arguments = writer.strings(&plan.arguments)?;
     writer.sp &= !15;
-    let platform = writer.string(b"x86_64")?;
+    let platform = writer.string(arch::layout::MACHINE.as_bytes())?;
     let mut seed = [0; 16];
     seed[..8].copy_from_slice(&random::next().to_le_bytes());
     seed[8..].copy_from_slice(&random::next().to_le_bytes());

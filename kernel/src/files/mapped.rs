@@ -10,8 +10,6 @@ use super::hpet;
 use super::node::Body;
 use super::source::{self, Source, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
-use crate::kvm;
-use crate::kvm::vcpu::Vcpu;
 use crate::memory::Device as Frames;
 use crate::memory::machine::memory;
 use crate::memory::reclaim::or_reclaim;
@@ -63,7 +61,8 @@ pub fn map(description: &Description, wish: &MmapArgs) -> Answer {
         },
         Object::Device(Device::Zero, _) => map_zeroes(description, wish),
         Object::Device(Device::Timer, _) => map_device(description, hpet::device(), wish),
-        Object::Guest(kvm::Handle::Vcpu(open)) => map_vcpu(description, &open.vcpu, wish),
+        #[cfg(target_arch = "x86_64")]
+        Object::Guest(crate::kvm::Handle::Vcpu(open)) => map_vcpu(description, &open.vcpu, wish),
         _ => wish.map(readable.and(Err(ENODEV)), 0, writable),
     }
 }
@@ -149,8 +148,9 @@ fn map_device(description: &Description, device: Option<&Frames>, wish: &MmapArg
     space().mmap_device(address, length, wish.protection, wish.flags, &opened)
 }
 
+#[cfg(target_arch = "x86_64")]
 /// Maps a vCPU: its run area, or from an offset on its dirty ring.
-fn map_vcpu(description: &Description, vcpu: &Vcpu, wish: &MmapArgs) -> Answer {
+fn map_vcpu(description: &Description, vcpu: &crate::kvm::vcpu::Vcpu, wish: &MmapArgs) -> Answer {
     if let Some(ring) = &vcpu.dirty {
         let MmapArgs {
             offset,

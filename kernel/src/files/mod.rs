@@ -28,6 +28,7 @@ pub mod image;
 pub mod initramfs;
 pub mod input;
 mod ksm;
+#[cfg(target_arch = "x86_64")]
 mod kvm_parameters;
 pub mod limit;
 pub mod lock;

@@ -1,6 +1,6 @@
 //! The attributes of a file, and their layouts for `stat` and `statx`.
 
-use crate::arch::uaccess;
+use crate::arch::{self, uaccess};
 use crate::errno::Errno;
 
 /// The attributes of a file.
@@ -36,27 +36,13 @@ impl Stat {
     /// # Errors
     /// `EFAULT`.
     pub fn write(&self, to: u64) -> Result<(), Errno> {
-        let device = u64::from(self.device.0) << 8 | u64::from(self.device.1);
-        let words: [u64; 18] = [
-            u64::from(self.filesystem),
-            self.number,
-            u64::from(self.links),
-            u64::from(self.mode) | u64::from(self.user) << 32,
-            u64::from(self.group),
-            device,
-            self.size,
-            self.block_size,
-            self.blocks,
-            self.accessed / SECOND,
-            self.accessed % SECOND,
-            self.modified / SECOND,
-            self.modified % SECOND,
-            self.changed / SECOND,
-            self.changed % SECOND,
-            0,
-            0,
-            0,
-        ];
+        let [accessed, modified, changed] =
+            [self.accessed, self.modified, self.changed].map(|time| [time / SECOND, time % SECOND]);
+        let words = arch::stat::words(
+            self,
+            u64::from(self.device.0) << 8 | u64::from(self.device.1),
+            [accessed, modified, changed].as_flattened(),
+        );
         uaccess::write(to, &words)
     }
 

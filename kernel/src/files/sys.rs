@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::node::Node;
 use super::proc::Text;
-use super::{cpus, huge_pages, ksm, kvm_parameters, page_idle, tree};
+use super::{cpus, huge_pages, ksm, page_idle, tree};
 use crate::errno::{ENOENT, ENOMEM, Errno};
 
 /// Makes all files.
@@ -16,7 +16,9 @@ pub fn build() -> Result<(), Errno> {
     ksm::build()?;
     huge_pages::build()?;
     page_idle::build()?;
-    kvm_parameters::build()
+    #[cfg(target_arch = "x86_64")]
+    super::kvm_parameters::build()?;
+    Ok(())
 }
 
 /// Makes a directory, if it is missing, and returns it.

@@ -20,8 +20,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::state::State;
+use crate::arch::interrupts::{self, Kind};
 use crate::arch::percpu::MAX_CPUS;
-use crate::arch::{apic, idt, percpu, tlb};
+use crate::arch::{percpu, shootdown};
 use crate::errno::{ENOMEM, Errno};
 use crate::sync::SpinLock;
 
@@ -163,11 +164,11 @@ impl Flusher {
                 continue;
             }
             // Any interrupt makes a guest leave.
-            apic::interrupt(cpu, idt::FLUSH);
+            interrupts::send(cpu, Kind::Flush);
             let mut turn = 0u32;
             while there.count.load(Ordering::Acquire) == count {
                 turn = turn.saturating_add(1);
-                tlb::relax_for(turn);
+                shootdown::relax_for(turn);
             }
         }
     }

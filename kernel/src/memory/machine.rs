@@ -11,14 +11,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_frames::{Descriptor, Flags, FrameCache, FrameSource, Frames, NoMemory, Reserve};
 use faultless_mm::{Access, Machine, Memory};
-use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
+use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb};
 use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, CpuSet, Wait};
+#[cfg(target_arch = "x86_64")]
 use faultless_tdp::{GuestMachine, Npt};
 
 use super::boot_frames::{BootFrames, TOO_LITTLE};
-use crate::arch::start_info::StartInfo;
-use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
+use crate::arch::{self, paging, percpu, protection_keys, shootdown, time};
 use crate::report::refuse;
 use crate::sched::thread::Work;
 use crate::sched::wait::{self, Interruptible, Woken};
@@ -52,12 +52,12 @@ impl Wait for Kernel {
     fn relax(&self, turn: u32) {
         // Never lets another thread run. The holder runs on another CPU, because kernel code is not preempted,
         // and does not park while it holds a claim or a lock.
-        tlb::relax_for(turn);
+        shootdown::relax_for(turn);
     }
 
     #[inline]
     fn poll(&self) {
-        tlb::poll();
+        shootdown::poll();
     }
 
     fn cond_resched(&self) {
@@ -84,17 +84,24 @@ impl Wait for Kernel {
 
 impl Tlb for Kernel {
     fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush) {
-        tlb::flush(cpus, space, flush);
+        shootdown::flush(cpus, space, flush);
     }
 }
 
 impl Machine for Kernel {
-    type Format = X86_64;
+    type Format = paging::Entries;
     type Frames = Frames<Kernel>;
 
     #[inline]
     fn frames(&self) -> &Self::Frames {
         FRAMES.get()
+    }
+
+    const READS_MAY_WRITE: bool = arch::rmw::READS_MAY_WRITE;
+
+    #[inline]
+    fn read_will_write(&self) -> bool {
+        arch::rmw::will_write()
     }
 
     fn refuses_data(&self, access: Access) -> bool {
@@ -137,10 +144,11 @@ impl Machine for Kernel {
 
     fn init_root(&self, root: Frame) {
         // SAFETY: The core hands over a new table before its first use.
-        unsafe { paging::copy_upper_half(self.pointer(root).as_ptr().cast()) };
+        unsafe { paging::init_user_root(self.pointer(root).as_ptr().cast()) };
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 impl GuestMachine for Kernel {
     type SecondLevel = Npt;
 
@@ -150,8 +158,7 @@ impl GuestMachine for Kernel {
 }
 
 /// Gives the core all remaining memory.
-pub fn set_up(info: &StartInfo, mut boot: BootFrames, cpus: usize) {
-    let _ = info;
+pub fn set_up(mut boot: BootFrames, cpus: usize) {
     let top = boot
         .remaining()
         .iter()

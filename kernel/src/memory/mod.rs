@@ -33,8 +33,7 @@ pub type OpenedDevice<'a> = faultless_mm::OpenedDevice<'a, Kernel>;
 /// A part of a file to map.
 pub type Opened<'a> = faultless_mm::Opened<'a, Kernel>;
 
-/// The end of user memory.
-pub const USER_END: u64 = 0x7fff_ffff_f000;
+pub use crate::arch::layout::USER_END;
 
 /// Pages that may still need memory, of all processes (Linux: `Committed_AS`).
 pub fn committed() -> u64 {

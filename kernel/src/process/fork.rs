@@ -7,8 +7,7 @@ use linux_raw_sys::general as linux;
 use super::alarm::{self, limit};
 use super::family::{self, Entry};
 use super::{Process, UserSpace, current};
-use crate::arch::frame::VECTOR_NONE;
-use crate::arch::{TrapFrame, fpu, registers, uaccess};
+use crate::arch::{TrapFrame, context, fpu, registers, uaccess};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
 use crate::files::descriptors::Table;
 use crate::files::place::Place;
@@ -142,20 +141,21 @@ fn new_thread(
 ) -> Result<&'static Thread, Errno> {
     let parent = sched::current();
     let mut child_frame = *frame;
-    child_frame.fast.rax = 0;
-    child_frame.fast.vector = VECTOR_NONE;
+    child_frame.begin_child();
     if parent.stops_at_calls() {
         // The child does not inherit a single step.
         registers::set_step(&mut child_frame, false);
     }
     if arguments.stack != 0 {
-        child_frame.fast.rsp = arguments.stack;
+        child_frame.set_stack_pointer(arguments.stack);
     }
     let child = or_reclaim(|| Thread::new(id, true, begin, &child_frame))?;
     child.set_process(process.clone());
-    let tls = arguments.has(linux::CLONE_SETTLS).then_some(arguments.tls);
-    child.fs_base.set(tls.unwrap_or(parent.fs_base.get()));
-    child.gs_base.set(parent.gs_base.get());
+    let bases = context::user_bases(parent.bases.get());
+    child.bases.set(match arguments.has(linux::CLONE_SETTLS) {
+        true => bases.with_thread_pointer(arguments.tls),
+        false => bases,
+    });
     child.name.set(parent.name.get());
     child.no_new_privileges.set(parent.no_new_privileges.get());
     child.memory_policy.set(parent.memory_policy.get());

@@ -2,10 +2,11 @@
 //! among all processes (`futex`).
 
 use crate::errno::{EAGAIN, Errno};
+use crate::memory::USER_END;
 use crate::sync::SpinLock;
 
-/// Bits of a number.
-const BITS: u32 = 18;
+/// Bits of a number: what a user address without its last two bits leaves free below the sign.
+const BITS: u32 = 63 - (USER_END >> 2).next_power_of_two().ilog2();
 const WORDS: usize = (1 << BITS) / 64;
 
 struct Taken {
@@ -51,9 +52,6 @@ impl Number {
         u64::from(self.0) << (63 - BITS) | address >> 2
     }
 }
-
-// A user address without its last two bits fits below the number.
-const _: () = assert!(crate::memory::USER_END >> 2 <= 1 << (63 - BITS));
 
 impl Drop for Number {
     fn drop(&mut self) {

@@ -8,7 +8,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::AddressSpace;
 
@@ -35,6 +35,8 @@ pub struct UserSpace {
     running: SpinLock<Option<Running>>,
     /// The commands that `membarrier` was registered for.
     pub barriers: AtomicU32,
+    /// The address of the code that returns from a signal handler; 0 if programs have their own.
+    trampoline: AtomicU64,
 }
 
 impl UserSpace {
@@ -43,7 +45,7 @@ impl UserSpace {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(policy: Policy, limits: &MemoryLimits) -> Result<Shared<Self>, Errno> {
-        let usual = Layout::LINUX_X86_64;
+        let usual = arch::layout::USUAL;
         // As on Linux, address space for the stack stays free: at least 128 MiB, and at most five sixths.
         let room = limits.stack.clamp(LEAST_ROOM, usual.end / 6 * 5) & !4095;
         let layout = Layout {
@@ -72,6 +74,7 @@ impl UserSpace {
             }
         };
         let child = Self::share(space, running, barriers)?;
+        child.set_trampoline(self.trampoline());
         report_forks(forked, &child);
         Ok(child)
     }
@@ -96,9 +99,20 @@ impl UserSpace {
             number,
             running: SpinLock::new(running),
             barriers: AtomicU32::new(barriers),
+            trampoline: AtomicU64::new(0),
         })?;
         verify::spaces::add(&shared)?;
         Ok(shared)
+    }
+
+    /// The address of the code that returns from a signal handler, if the program has none.
+    pub fn trampoline(&self) -> u64 {
+        self.trampoline.load(Ordering::Relaxed)
+    }
+
+    /// Sets that address.
+    pub fn set_trampoline(&self, address: u64) {
+        self.trampoline.store(address, Ordering::Relaxed);
     }
 
     /// Its number, which is unique as long as it lives.

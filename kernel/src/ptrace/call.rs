@@ -56,7 +56,7 @@ pub fn ended(thread: &'static Thread, frame: *mut TrapFrame) {
             let fault = Fault {
                 signal: signals::SIGTRAP,
                 code: signals::TRAP_BRKPT as i32,
-                address: frame.fast.rip,
+                address: frame.instruction_pointer(),
                 key: 0,
                 trap: 0,
                 error: 0,

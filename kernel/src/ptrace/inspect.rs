@@ -33,10 +33,12 @@ fn set(id: u32, from: usize, values: &[u64]) -> Result<(), Errno> {
     })
 }
 
+#[cfg(target_arch = "x86_64")]
 pub fn registers(id: u32, to: u64) -> Answer {
     uaccess::write(to, &get(id)?).map(|()| 0)
 }
 
+#[cfg(target_arch = "x86_64")]
 pub fn set_registers(id: u32, from: u64) -> Answer {
     let values: Registers = uaccess::read(from)?;
     set(id, 0, &values).map(|()| 0)

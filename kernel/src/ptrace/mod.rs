@@ -99,7 +99,9 @@ fn of_stopped(request: u32, id: u32, address: u64, data: u64) -> Answer {
         linux::PTRACE_POKETEXT | linux::PTRACE_POKEDATA => memory::poke(id, address, data),
         linux::PTRACE_PEEKUSR => inspect::peek_user(id, address, data),
         linux::PTRACE_POKEUSR => inspect::poke_user(id, address, data),
+        #[cfg(target_arch = "x86_64")]
         linux::PTRACE_GETREGS => inspect::registers(id, data),
+        #[cfg(target_arch = "x86_64")]
         linux::PTRACE_SETREGS => inspect::set_registers(id, data),
         linux::PTRACE_GETREGSET => inspect::register_set(id, address, data),
         linux::PTRACE_SETREGSET => inspect::set_register_set(id, address, data),

@@ -10,7 +10,7 @@ use faultless_sync::{Cpu, IdleCpus};
 use super::thread::Thread;
 use super::{block, queue, stop_machine, timer};
 use crate::arch::percpu::{self, MAX_CPUS};
-use crate::arch::{self, TrapFrame, gdt, time};
+use crate::arch::{self, TrapFrame, context, time};
 use crate::memory::boot_frames::TOO_LITTLE;
 use crate::memory::{self, stacks};
 use crate::report::refuse;
@@ -53,10 +53,7 @@ pub fn begin() -> ! {
     percpu::this()
         .current
         .store(thread.as_mut_ptr(), Ordering::Relaxed);
-    percpu::this()
-        .kernel_stack
-        .store(stacks::top(thread), Ordering::Relaxed);
-    gdt::set_kernel_stack(cpu, stacks::top(thread));
+    context::set_kernel_stack(percpu::this(), stacks::top(thread));
     memory::machine::cpu_online(cpu);
     let mut looks = 0;
     loop {

@@ -20,8 +20,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use faultless_sync::{Cpu, TakenCpu};
 
+use crate::arch::interrupts::{self, Kind};
 use crate::arch::percpu::{self, MAX_CPUS};
-use crate::arch::{self, TrapFrame, apic, context, fpu, gdt, idt};
+use crate::arch::{self, TrapFrame, context, fpu};
 use crate::memory::stacks;
 use crate::{process, signal, trace};
 use thread::{DEAD, RUNNABLE, SLEEPING, Thread, Work};
@@ -66,7 +67,7 @@ fn send(cpu: u32, thread: &'static Thread) {
         timer::program();
     } else if before == 0 && !idle::CPUS.is_polling(Cpu(cpu)) {
         // Idle: it has to wake up. Busy: its thread's slice begins to count.
-        apic::interrupt(cpu, idt::RESCHEDULE);
+        interrupts::send(cpu, Kind::Reschedule);
     }
     // A CPU that became idle after `place` had looked may not have seen the thread before it halted.
     tell(idle::CPUS.take_for(Cpu(cpu), allowed));
@@ -82,7 +83,7 @@ fn tell(taken: Option<TakenCpu>) {
     if let Some(taken) = taken
         && taken.needs_interrupt
     {
-        apic::interrupt(taken.cpu.0, idt::RESCHEDULE);
+        interrupts::send(taken.cpu.0, Kind::Reschedule);
     }
 }
 
@@ -90,7 +91,7 @@ fn tell(taken: Option<TakenCpu>) {
 pub fn kick(thread: &Thread) {
     let cpu = thread.cpu.load(Ordering::Relaxed);
     if cpu != percpu::cpu_number() {
-        apic::interrupt(cpu, idt::RESCHEDULE);
+        interrupts::send(cpu, Kind::Reschedule);
     }
 }
 
@@ -105,7 +106,7 @@ pub fn interrupt(thread: &'static Thread, work: Work) {
 fn tell_others() {
     let this = percpu::cpu_number();
     for cpu in (0..percpu::count()).filter(|&cpu| cpu != this) {
-        apic::interrupt(cpu, idt::RESCHEDULE);
+        interrupts::send(cpu, Kind::Reschedule);
     }
 }
 
@@ -196,13 +197,12 @@ fn switch() {
     new.on_cpu.store(true, Ordering::Relaxed);
     let cpu = percpu::this();
     cpu.current.store(new.as_mut_ptr(), Ordering::Relaxed);
-    let top = stacks::top(new);
-    cpu.kernel_stack.store(top, Ordering::Relaxed);
-    gdt::set_kernel_stack(this, top);
+    context::set_kernel_stack(cpu, stacks::top(new));
     // SAFETY: The registers hold the old thread's state, and its record is this CPU's until the
     // switch is complete; the new thread was marked as ours by `queue::next`.
     unsafe {
         if old.is_user {
+            old.bases.set(context::user_bases(old.bases.get()));
             fpu::save(&mut *old.fpu_in_use());
         }
         if new.is_user {
@@ -212,7 +212,7 @@ fn switch() {
             } else {
                 process::space::enter(this, cpu, new.space.get());
             }
-            context::set_user_bases(new.fs_base.get(), new.gs_base.get());
+            context::set_user_bases(new.bases.get());
             fpu::restore(&*new.fpu_in_use());
         } else {
             process::space::leave(this, cpu);

@@ -93,8 +93,8 @@ pub struct Thread {
     /// How many processes had been killed for their memory, and had given it back, when this thread last
     /// found none.
     pub without_memory: Cell<u64>,
-    pub fs_base: Cell<u64>,
-    pub gs_base: Cell<u64>,
+    /// The registers that user mode reaches its thread's own data by.
+    pub bases: Cell<context::UserBases>,
     /// Cleared, and its futex woken, when the thread ends; 0 for none.
     pub clear_child_tid: Cell<u64>,
     /// Where its number is written before it runs; 0 for nowhere.
@@ -159,8 +159,7 @@ impl Thread {
                 signals: SpinLock::new(ThreadSignals::new()),
                 fault_address: Cell::new(0),
                 without_memory: Cell::new(0),
-                fs_base: Cell::new(0),
-                gs_base: Cell::new(0),
+                bases: Cell::new(context::UserBases::default()),
                 clear_child_tid: Cell::new(0),
                 set_child_tid: Cell::new(0),
                 given: AtomicU32::new(0),

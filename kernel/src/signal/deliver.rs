@@ -5,7 +5,6 @@ use linux_raw_sys::general as linux;
 
 use super::pending::Info;
 use super::{action, bit, force, send};
-use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
 use crate::arch::{TrapFrame, signal_frame};
 use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, RESTART_REST, to_register};
 use crate::process::orphans;
@@ -103,27 +102,24 @@ pub fn deliver(thread: &'static Thread, at: *mut TrapFrame) {
 /// Finishes a system call that a signal interrupted: restarts it, or fails it with `EINTR`. `handler`: a
 /// handler runs, and whether it asks for restarts.
 fn finish_call(thread: &Thread, frame: &mut TrapFrame, handler: Option<bool>) {
-    if frame.fast.vector != VECTOR_SYSCALL {
+    if !frame.fast.is_call() {
         return;
     }
-    let is = |errno: Errno| frame.fast.rax == to_register(Err(errno));
+    let is = |errno: Errno| frame.fast.result() == to_register(Err(errno));
     let (always, without_handler) = (is(RESTART), is(RESTART_IF_NO_HANDLER));
     let rest = is(RESTART_REST);
     if !always && !without_handler && !rest {
         return;
     }
     if rest && handler.is_none() {
-        frame.fast.rax = u64::from(linux::__NR_restart_syscall);
-        frame.fast.rip = frame.fast.rip.wrapping_sub(2);
+        frame.repeat_as(linux::__NR_restart_syscall);
     } else if handler.is_none() || always && handler == Some(true) {
-        frame.fast.rax = frame.fast.error;
-        // Back onto the `syscall` instruction.
-        frame.fast.rip = frame.fast.rip.wrapping_sub(2);
+        frame.repeat_call();
     } else {
-        frame.fast.rax = to_register(Err(EINTR));
+        frame.fast.set_result(to_register(Err(EINTR)));
         thread.rest.set(Rest::Nothing);
     }
-    frame.fast.vector = VECTOR_NONE;
+    frame.fast.forget_call();
 }
 
 /// Takes a pending signal that is in a set, for `rt_sigtimedwait`.

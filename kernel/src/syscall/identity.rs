@@ -1,6 +1,6 @@
 //! System identification: `uname` and `sysinfo`.
 
-use crate::arch::{time, uaccess};
+use crate::arch::{layout, time, uaccess};
 use crate::errno::Answer;
 use crate::memory::machine;
 
@@ -9,7 +9,14 @@ pub const RELEASE: &str = "6.12.0-faultless";
 
 pub fn uname(to: u64) -> Answer {
     let mut buffer = [0u8; 6 * 65];
-    let fields = ["Linux", "faultless", RELEASE, "#1 SMP", "x86_64", "(none)"];
+    let fields = [
+        "Linux",
+        "faultless",
+        RELEASE,
+        "#1 SMP",
+        layout::MACHINE,
+        "(none)",
+    ];
     for (field, text) in buffer.chunks_mut(65).zip(fields) {
         field[..text.len()].copy_from_slice(text.as_bytes());
     }

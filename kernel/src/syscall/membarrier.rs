@@ -1,7 +1,7 @@
 //! `membarrier`: every thread passes a full barrier, and only the caller pays.
 //!
 //! CPUs are notified as for a flush. A CPU in user mode is interrupted; a CPU in the kernel passes a barrier
-//! before it uses user memory again ([`tlb::barrier`]). A CPU that enters an address space joins its CPU set,
+//! before it uses user memory again ([`shootdown::barrier`]). A CPU that enters an address space joins its CPU set,
 //! which is a barrier, too.
 //!
 //! Expedited barriers require registration of the address space, as on Linux, although nothing here depends
@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use linux_raw_sys::general::membarrier_cmd as cmd;
 
-use crate::arch::{percpu, tlb};
+use crate::arch::{percpu, shootdown};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
 use crate::memory::Cpu;
 use crate::process::space;
@@ -43,16 +43,16 @@ pub fn membarrier(command: u64, flags: u64) -> Answer {
     match command as u32 {
         0 => return Ok(u64::from(ALL)),
         REGISTRATIONS => return Ok(u64::from(registrations())),
-        GLOBAL | GLOBAL_EXPEDITED => tlb::barrier(percpus(), false),
+        GLOBAL | GLOBAL_EXPEDITED => shootdown::barrier(percpus(), false),
         REGISTER_GLOBAL | REGISTER_PRIVATE | REGISTER_SYNC_CORE => register(command as u32),
         PRIVATE => {
             wants(REGISTER_PRIVATE)?;
-            tlb::barrier(space().cpus().iter().map(|cpu: Cpu| cpu.0), false);
+            shootdown::barrier(space().cpus().iter().map(|cpu: Cpu| cpu.0), false);
         }
         SYNC_CORE => {
             wants(REGISTER_SYNC_CORE)?;
             // A CPU in the kernel might return to user mode without a serialising instruction.
-            tlb::barrier(percpus(), true);
+            shootdown::barrier(percpus(), true);
         }
         _ => return Err(EINVAL),
     }

@@ -27,8 +27,8 @@ pub mod user;
 
 use linux_raw_sys::general as nr;
 
-use crate::arch::TrapFrame;
-use crate::arch::frame::{FastFrame, VECTOR_SYSCALL};
+use crate::arch::frame::FastFrame;
+use crate::arch::{TrapFrame, legacy};
 use crate::errno::{Answer, ENOSYS, EPERM, to_register};
 use crate::exec::execve;
 use crate::process::{current as current_process, end};
@@ -36,7 +36,7 @@ use crate::ptrace::{self, call as stops};
 use crate::swap::call as swap;
 use crate::{futex, sched};
 
-/// The result for the entry code, in `rax` and `rdx`.
+/// The result for the entry code, in two registers.
 #[repr(C)]
 pub struct Returned {
     value: u64,
@@ -62,17 +62,17 @@ fn slow_way(number: u32) -> Option<u64> {
     match number {
         nr::__NR_clone => Some(CLONE),
         nr::__NR_clone3 => Some(CLONE3),
-        nr::__NR_fork => Some(FORK),
-        nr::__NR_vfork => Some(VFORK),
         nr::__NR_execve => Some(EXECVE),
         nr::__NR_rt_sigreturn => Some(SIGNAL_RETURN),
+        _ if Some(number) == legacy::FORK => Some(FORK),
+        _ if Some(number) == legacy::VFORK => Some(VFORK),
         _ => None,
     }
 }
 
 /// The fast path of system calls, called by the entry code.
 pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
-    let number = frame.error as u32;
+    let number = frame.call_number();
     crate::memory::count(crate::memory::Counter::Syscalls, 1);
     let thread = sched::current();
     let way = match thread.stops_at_calls() {
@@ -81,14 +81,11 @@ pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     };
     if let Some(way) = way {
         return Returned {
-            value: frame.rax,
+            value: frame.result(),
             way,
         };
     }
-    let arguments = [
-        frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
-    ];
-    let value = to_register(call(number, arguments));
+    let value = to_register(call(number, frame.arguments()));
     let way = if thread.has_work() { WORK } else { FAST };
     Returned { value, way }
 }
@@ -109,23 +106,21 @@ fn traced(frame: *mut TrapFrame) {
     let thread = sched::current();
     // SAFETY: The thread runs, so its frame is its own; this borrow ends before the thread stops.
     let registers = || unsafe { &mut (*frame).fast };
-    registers().rax = to_register(Err(ENOSYS));
-    if stops::begins(thread) && registers().vector == VECTOR_SYSCALL {
+    registers().set_no_result(to_register(Err(ENOSYS)));
+    if stops::begins(thread) && registers().is_call() {
         let f = *registers();
-        let number = f.error as u32;
+        let number = f.call_number();
         match slow_way(number) {
             Some(way) => {
                 take(frame, way);
                 if way == EXECVE {
                     // Still the same call for the tracer, now in another program.
-                    let f = registers();
-                    (f.vector, f.error) = (VECTOR_SYSCALL, number.into());
+                    registers().set_call(number);
                 }
             }
             None => {
-                let arguments = [f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9];
-                let result = call(number, arguments);
-                registers().rax = to_register(result);
+                let result = call(number, f.arguments());
+                registers().set_result(to_register(result));
             }
         }
     }
@@ -143,8 +138,8 @@ fn take(frame: *mut TrapFrame, way: u64) {
         FORK => thread::fork(&before),
         VFORK => thread::vfork(&before),
         EXECVE => {
-            let f = &before.fast;
-            match execve::execve(f.rdi, f.rsi, f.rdx) {
+            let [path, arguments, environment, ..] = before.fast.arguments();
+            match execve::execve(path, arguments, environment) {
                 Err(error) => Err(error),
                 // The frame is the new program's already.
                 Ok(_) => return,
@@ -155,7 +150,7 @@ fn take(frame: *mut TrapFrame, way: u64) {
         _ => return,
     };
     // SAFETY: As above.
-    unsafe { (*frame).fast.rax = to_register(result) };
+    unsafe { (*frame).fast.set_result(to_register(result)) };
 }
 
 #[allow(clippy::too_many_lines, reason = "a table")]
@@ -200,7 +195,6 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_rt_sigpending => signal::rt_sigpending(a, b),
         nr::__NR_rt_sigsuspend => signal::rt_sigsuspend(a, b),
         nr::__NR_rt_sigtimedwait => signal::rt_sigtimedwait(a, b, c, d),
-        nr::__NR_pause => signal::pause(),
         nr::__NR_sigaltstack => signal::sigaltstack(a, b),
         nr::__NR_kill => signal::kill(a, b),
         nr::__NR_tkill => signal::tkill(a, b),
@@ -217,7 +211,6 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_get_robust_list => thread::get_robust_list(a, b, c),
         nr::__NR_set_robust_list => thread::set_robust_list(a, b),
         nr::__NR_gettid => Ok(u64::from(sched::current().id())),
-        nr::__NR_arch_prctl => thread::arch_prctl(a, b),
         nr::__NR_prctl => thread::prctl(a, [b, c, d, e]),
         nr::__NR_sched_yield => {
             sched::yield_now();
@@ -233,12 +226,10 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_clock_gettime => time::clock_gettime(a, b),
         nr::__NR_clock_getres => time::clock_getres(a, b),
         nr::__NR_gettimeofday => time::gettimeofday(a, b),
-        nr::__NR_time => time::time(a),
         nr::__NR_times => time::times(a),
 
         nr::__NR_getpid => process::getpid(),
         nr::__NR_getppid => process::getppid(),
-        nr::__NR_getpgrp => process::getpgid(0),
         nr::__NR_getpgid => process::getpgid(a),
         nr::__NR_getsid => process::getsid(a),
         nr::__NR_setpgid => process::setpgid(a, b),
@@ -267,7 +258,6 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getuid | nr::__NR_geteuid | nr::__NR_getgid | nr::__NR_getegid => Ok(0),
         nr::__NR_setitimer => timer::setitimer(a, b, c),
         nr::__NR_getitimer => timer::getitimer(a, b),
-        nr::__NR_alarm => timer::alarm(a),
         nr::__NR_timer_create => timer::timer_create(a, b, c),
         nr::__NR_timer_settime => timer::timer_settime(a, b, c, d),
         nr::__NR_timer_gettime => timer::timer_gettime(a, b),

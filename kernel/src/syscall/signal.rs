@@ -151,7 +151,7 @@ pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
 pub fn sigaltstack(new: u64, old: u64) -> Answer {
     let thread = sched::current();
     // SAFETY: The thread runs, so its frame is its own.
-    let sp = unsafe { (*thread.frame()).fast.rsp };
+    let sp = unsafe { (*thread.frame()).stack_pointer() };
     let before = thread.signals.lock().stack;
     let on_stack = before.contains(sp);
     let wanted: Option<[u64; 3]> = if new != 0 {
@@ -260,7 +260,7 @@ pub fn rt_sigreturn(frame: &mut TrapFrame) {
             send::set_blocked(thread, mask);
         }
         Err(error) => {
-            frame.fast.rax = to_register(Err(error));
+            frame.fast.set_result(to_register(Err(error)));
             let (signal, code) = (linux::SIGSEGV, linux::SI_KERNEL as i32);
             force::fault(
                 thread,

@@ -3,38 +3,32 @@
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
-use crate::arch::{TrapFrame, context, percpu, uaccess};
-use crate::errno::{Answer, E2BIG, EINVAL, EPERM, ESRCH, Errno};
+use crate::arch::{TrapFrame, percpu, uaccess};
+use crate::errno::{Answer, E2BIG, EINVAL, ESRCH, Errno};
 use crate::futex::{self, Word};
-use crate::memory::USER_END;
 use crate::process::fork::{self, Arguments};
 use crate::process::{family, space};
 use crate::sched;
 use crate::sched::thread::Thread;
 use crate::signal::COUNT;
 
-const ARCH_SET_GS: u32 = 0x1001;
-const ARCH_SET_FS: u32 = 0x1002;
-const ARCH_GET_FS: u32 = 0x1003;
-const ARCH_GET_GS: u32 = 0x1004;
-
 /// `clone`.
 pub fn clone(frame: &TrapFrame) -> Answer {
-    let f = &frame.fast;
+    let [flags, stack, parent_id, child_id, tls] = frame.fast.clone_arguments();
     let arguments = Arguments {
-        flags: f.rdi & !u64::from(linux::CSIGNAL),
-        stack: f.rsi,
-        parent_id: f.rdx,
-        child_id: f.r10,
-        tls: f.r8,
-        exit_signal: f.rdi as u32 & linux::CSIGNAL,
+        flags: flags & !u64::from(linux::CSIGNAL),
+        stack,
+        parent_id,
+        child_id,
+        tls,
+        exit_signal: flags as u32 & linux::CSIGNAL,
     };
     fork::clone(frame, &arguments)
 }
 
 /// `clone3`.
 pub fn clone3(frame: &TrapFrame) -> Answer {
-    let (from, size) = (frame.fast.rdi, frame.fast.rsi);
+    let [from, size, ..] = frame.fast.arguments();
     if size < u64::from(linux::CLONE_ARGS_SIZE_VER0) {
         return Err(EINVAL);
     }
@@ -166,26 +160,6 @@ fn leave_behind(thread: &Thread, word: u64) {
             Ok(found) => value = found,
             Err(_) => return,
         }
-    }
-}
-
-pub fn arch_prctl(operation: u64, address: u64) -> Answer {
-    let thread = sched::current();
-    match operation as u32 {
-        ARCH_SET_FS | ARCH_SET_GS if address >= USER_END => Err(EPERM),
-        ARCH_SET_FS => {
-            thread.fs_base.set(address);
-            context::set_user_bases(address, thread.gs_base.get());
-            Ok(0)
-        }
-        ARCH_SET_GS => {
-            thread.gs_base.set(address);
-            context::set_user_bases(thread.fs_base.get(), address);
-            Ok(0)
-        }
-        ARCH_GET_FS => uaccess::write(address, &thread.fs_base.get()).map(|()| 0),
-        ARCH_GET_GS => uaccess::write(address, &thread.gs_base.get()).map(|()| 0),
-        _ => Err(EINVAL),
     }
 }
 

@@ -11,6 +11,7 @@
 //! The first violation ends the run.
 
 mod flaw;
+#[cfg(target_arch = "x86_64")]
 pub mod guests;
 pub mod spaces;
 
@@ -164,6 +165,7 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
     spaces::with_all(|count, all| {
         let (census, accounts) =
             memory().verify_machine(frames(), all, |audit| enter_own(audit, moment))?;
+        #[cfg(target_arch = "x86_64")]
         guests::for_each(|guest| guest.verify())?;
         if moment == Moment::Last && count != 0 {
             return Err(Violation {
@@ -216,6 +218,7 @@ fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
         entered = entered.and_then(|()| audit.enter(frame, Use::SWAP));
     });
     entered?;
+    #[cfg(target_arch = "x86_64")]
     guests::for_each(|guest| {
         let mut entered = Ok(());
         guest.for_each_frame(&mut |frame| {

@@ -63,6 +63,7 @@ mod fault {
     mod pins;
     mod policies;
     mod pool;
+    mod rmw;
     mod userfault;
     mod userfault_objects;
     mod userfault_protect;

@@ -218,6 +218,7 @@ fn is_instant(kind: Kind) -> bool {
             | Kind::SpfVmaNotsup
             | Kind::SpfVmaAccess
             | Kind::SpfPmdChanged
+            | Kind::RmwFault
             | Kind::ShootdownSent
             | Kind::FastPageFault
     )

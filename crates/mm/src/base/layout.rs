@@ -25,4 +25,11 @@ impl Layout {
         stack_limit: 8 << 20,
         commit_pages: u64::MAX,
     };
+
+    /// The same of an AArch64 process, with 48-bit addresses.
+    pub const LINUX_AARCH64: Layout = Layout {
+        end: 0x1_0000_0000_0000,
+        mmap_base: 0xffff_f800_0000,
+        ..Self::LINUX_X86_64
+    };
 }

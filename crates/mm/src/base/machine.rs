@@ -47,6 +47,19 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
         false
     }
 
+    /// Whether a read fault may come from an instruction that also stores. If not, the engine is compiled without the question.
+    const READS_MAY_WRITE: bool = false;
+
+    /// Whether the instruction that has just faulted on a read, in user mode, will write the same memory, too
+    /// ([`crate::rmw`]). The core then resolves the fault as one on a write. So no second fault follows, no zero page is
+    /// mapped in between, and a huge page stays one.
+    ///
+    /// Asked once for each fault at most, inside a read section, with no claim held, where a store is allowed and the
+    /// read finds no page. It must not fault: a port reads the instruction by a walk of the tables.
+    fn read_will_write(&self) -> bool {
+        false
+    }
+
     /// Whether the calling thread was killed, so that long work done only for it should end soon (Linux:
     /// `fatal_signal_pending`). Population then stops: where memory is short and populated pages may be
     /// reclaimed again, it might never end.

@@ -12,5 +12,6 @@ pub(crate) mod memory;
 pub(crate) mod notes;
 pub(crate) mod places;
 pub(crate) mod policy;
+pub mod rmw;
 pub(crate) mod trace;
 pub(crate) mod userfault;

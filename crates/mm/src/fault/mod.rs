@@ -25,7 +25,7 @@ use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::{Counter, Detours, How, Kind, Tracer};
 
 use crate::base::machine::Machine;
-use crate::fault::state::FaultState;
+use crate::fault::state::{FaultState, Origin};
 use crate::fault::trace::{FaultTrace, TraceSink, Untraced};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::reclaim::lazyfree::take_lazyfree;
@@ -234,6 +234,39 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// Returns the access that a fault on an entry with this value has to resolve: a read finds no page there, stores
+    /// are allowed, and the instruction also stores.
+    #[inline(always)]
+    fn resolved_as<N: TraceSink>(
+        &self,
+        access: Access,
+        at: &PteRef<'_>,
+        page: Page,
+        prepared: &mut FaultState<M, N>,
+    ) -> Access {
+        let may_store = M::READS_MAY_WRITE && !N::FORCES && access == Access::Read;
+        if !may_store || !at.vma.protection().write {
+            return access;
+        }
+        if prepared.origin == Origin::Program && !Self::FORMAT.permits(at.value, access) {
+            self.ask_for_stores(page, prepared);
+        }
+        prepared.origin.access::<M>(access)
+    }
+
+    /// Asks the machine about the instruction.
+    #[cold]
+    fn ask_for_stores<N>(&self, page: Page, prepared: &mut FaultState<M, N>) {
+        prepared.origin = match self.machine().read_will_write() {
+            true => {
+                self.memory().count(Counter::RmwFaults);
+                self.event(Kind::RmwFault, page.address(), 0);
+                Origin::Writes
+            }
+            false => Origin::Reads,
+        };
+    }
+
     /// Makes one try: steps 1 to 10.
     fn attempt<N: TraceSink>(
         &self,
@@ -261,6 +294,7 @@ impl<M: Machine> AddressSpace<M> {
 
         // 4. Walk. Missing tables are installed by the same protocol as pages.
         let mut is_new = false;
+        let mut access = access;
         let at = loop {
             let (entry, value, link, level) = match self.tables().look(page, &section) {
                 Walk::Leaf { entry, value, link } => (entry, value, link, 0),
@@ -276,6 +310,7 @@ impl<M: Machine> AddressSpace<M> {
                 link,
                 vma: &vma,
             };
+            access = self.resolved_as(access, &at, page, prepared);
             if level == 0 {
                 break at;
             }

@@ -7,7 +7,7 @@
 mod huge;
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Entry, Frame, SwapEntry, Value};
+use faultless_paging::{Access, Entry, Frame, SwapEntry, Value};
 use faultless_swap::NotAdded;
 use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
@@ -23,6 +23,30 @@ use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
 use crate::tune::MEMORY_SEARCHES;
 use huge::HeldHuge;
+
+/// The origin of an access, and what the machine has said of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The program.
+    Program,
+    /// The program, by an instruction of which the machine was asked whether it writes what it reads: no.
+    Reads,
+    /// As above: yes.
+    Writes,
+    /// The kernel, for the program.
+    Kernel,
+}
+
+impl Origin {
+    /// Returns the access that a fault has to resolve.
+    #[inline(always)]
+    pub(crate) fn access<M: Machine>(self, access: Access) -> Access {
+        match self {
+            Origin::Writes if M::READS_MAY_WRITE => Access::Write,
+            _ => access,
+        }
+    }
+}
 
 /// Whether a page was read from its slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,8 +94,8 @@ pub(crate) struct FaultState<M: Machine, N> {
     pub(crate) is_ahead: bool,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
-    /// Whether the kernel makes the access, for the program.
-    pub(crate) by_kernel: bool,
+    /// Where the access comes from.
+    pub(crate) origin: Origin,
     /// The trace of the fault.
     pub(crate) trail: N,
 }
@@ -92,8 +116,17 @@ impl<M: Machine, N> FaultState<M, N> {
             copies_kept: false,
             is_ahead: false,
             has_waited: false,
-            by_kernel,
+            origin: match by_kernel {
+                true => Origin::Kernel,
+                false => Origin::Program,
+            },
         }
+    }
+
+    /// Whether the kernel makes the access.
+    #[inline]
+    pub(crate) fn by_kernel(&self) -> bool {
+        self.origin == Origin::Kernel
     }
 
     /// Returns a zeroed frame, still held here until [`FaultState::page_used`].

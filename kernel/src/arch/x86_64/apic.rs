@@ -134,7 +134,7 @@ fn send(apic_id: u32, command: u32) {
 /// Interrupts another CPU.
 pub fn interrupt(cpu: u32, vector: u8) {
     send(
-        percpu::of(cpu).apic_id.load(Ordering::Relaxed),
+        percpu::of(cpu).hardware_id.load(Ordering::Relaxed) as u32,
         ASSERT | u32::from(vector),
     );
 }
@@ -142,7 +142,7 @@ pub fn interrupt(cpu: u32, vector: u8) {
 /// Stops another CPU, whatever it does.
 pub fn stop(cpu: u32) {
     send(
-        percpu::of(cpu).apic_id.load(Ordering::Relaxed),
+        percpu::of(cpu).hardware_id.load(Ordering::Relaxed) as u32,
         ASSERT | DELIVER_NMI,
     );
 }

@@ -109,5 +109,5 @@ global_asm!(
     .popsection
     "#,
     base = const KERNEL_BASE,
-    start = sym crate::start::kernel_start,
+    start = sym super::start::kernel_start,
 );

@@ -4,8 +4,10 @@
 //! that is not on the stack (FPU state, FS base).
 
 use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
 
-use super::{entry, msr};
+use super::percpu::PerCpu;
+use super::{entry, gdt, msr};
 
 /// Saves this stack's pointer to `*save` and continues where `to` was saved.
 ///
@@ -59,8 +61,35 @@ pub unsafe fn leave_for(top: u64, function: extern "C" fn() -> !) -> ! {
     }
 }
 
-/// Sets the FS and GS bases of user mode.
-pub fn set_user_bases(fs: u64, gs: u64) {
-    msr::write(msr::FS_BASE, fs);
-    msr::write(msr::KERNEL_GS_BASE, gs);
+/// The registers that user mode reaches its thread's own data by.
+#[derive(Clone, Copy, Default)]
+pub struct UserBases {
+    pub fs: u64,
+    pub gs: u64,
+}
+
+impl UserBases {
+    /// The same, with another thread pointer.
+    pub fn with_thread_pointer(self, fs: u64) -> Self {
+        Self { fs, ..self }
+    }
+}
+
+/// The bases of the current thread, which are those that it set last: user mode cannot write them.
+#[inline]
+pub fn user_bases(set: UserBases) -> UserBases {
+    set
+}
+
+/// Sets the bases of user mode.
+pub fn set_user_bases(bases: UserBases) {
+    msr::write(msr::FS_BASE, bases.fs);
+    msr::write(msr::KERNEL_GS_BASE, bases.gs);
+}
+
+/// Sets the stack that traps and system calls from user mode begin on.
+#[inline]
+pub fn set_kernel_stack(cpu: &PerCpu, top: u64) {
+    cpu.kernel_stack.store(top, Ordering::Relaxed);
+    gdt::set_kernel_stack(cpu.number.load(Ordering::Relaxed), top);
 }

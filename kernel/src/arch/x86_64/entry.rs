@@ -15,7 +15,7 @@
 
 use core::arch::global_asm;
 
-use super::percpu::{CURRENT, FLUSH_DONE, FLUSH_REQUESTED, KERNEL_STACK, USER_STACK, USES_USER};
+use super::percpu::{CURRENT, FLUSH_DONE, FLUSH_REQUESTED, KERNEL_STACK, SCRATCH, USES_USER};
 use super::{gdt, trap};
 
 /// For an interrupt in kernel mode: skips a `hlt` that is the next instruction. The parameter is the offset
@@ -144,10 +144,10 @@ global_asm!(
     ".balign 64",
     "syscall_entry:",
     from_user!(),
-    "mov gs:[{user_stack}], rsp",
+    "mov gs:[{scratch}], rsp",
     "mov rsp, gs:[{kernel_stack}]",
     "push {user_data}",
-    "push qword ptr gs:[{user_stack}]",
+    "push qword ptr gs:[{scratch}]",
     "push r11",
     "push {user_code}",
     "push rcx",
@@ -287,12 +287,12 @@ global_asm!(
     syscall_slow = sym crate::syscall::syscall_slow,
     thread_begin_rust = sym crate::sched::thread_begin,
     leave = sym crate::sched::leave,
-    poll_before_user = sym super::tlb::poll_before_user,
+    poll_before_user = sym super::shootdown::poll_before_user,
     uses_user = const USES_USER,
     flush_requested = const FLUSH_REQUESTED,
     flush_done = const FLUSH_DONE,
     current = const CURRENT,
-    user_stack = const USER_STACK,
+    scratch = const SCRATCH,
     kernel_stack = const KERNEL_STACK,
     user_data = const gdt::USER_DATA as u32,
     user_code = const gdt::USER_CODE as u32,

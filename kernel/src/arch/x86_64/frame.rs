@@ -66,3 +66,94 @@ impl TrapFrame {
         }
     }
 }
+
+impl TrapFrame {
+    /// The user's stack pointer.
+    pub fn stack_pointer(&self) -> u64 {
+        self.fast.rsp
+    }
+
+    /// Sets the user's stack pointer.
+    pub fn set_stack_pointer(&mut self, sp: u64) {
+        self.fast.rsp = sp;
+    }
+
+    /// The address of the next user instruction.
+    pub fn instruction_pointer(&self) -> u64 {
+        self.fast.rip
+    }
+
+    /// Turns the copy of a parent's registers into those of its child.
+    pub fn begin_child(&mut self) {
+        self.fast.set_result(0);
+        self.fast.forget_call();
+    }
+
+    /// Goes back onto the instruction of the system call, which user mode then executes again.
+    pub fn repeat_call(&mut self) {
+        self.fast.rax = self.fast.error;
+        self.fast.rip = self.fast.rip.wrapping_sub(CALL_SIZE);
+    }
+
+    /// The same, but the call is to be this one.
+    pub fn repeat_as(&mut self, number: u32) {
+        self.fast.rax = number.into();
+        self.fast.rip = self.fast.rip.wrapping_sub(CALL_SIZE);
+    }
+}
+
+/// The size of the instruction `syscall`.
+const CALL_SIZE: u64 = 2;
+
+impl FastFrame {
+    /// Whether a system call made the frame, which has not been finished yet.
+    #[inline]
+    pub fn is_call(&self) -> bool {
+        self.vector == VECTOR_SYSCALL
+    }
+
+    /// The frame is no system call's any more.
+    pub fn forget_call(&mut self) {
+        self.vector = VECTOR_NONE;
+    }
+
+    /// The number of the system call.
+    #[inline]
+    pub fn call_number(&self) -> u32 {
+        self.error as u32
+    }
+
+    /// Makes the frame that of this system call.
+    pub fn set_call(&mut self, number: u32) {
+        (self.vector, self.error) = (VECTOR_SYSCALL, number.into());
+    }
+
+    /// The arguments of the system call.
+    #[inline]
+    pub fn arguments(&self) -> [u64; 6] {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
+    }
+
+    /// Those of `clone`: flags, stack, parent's word, child's word, thread pointer.
+    pub fn clone_arguments(&self) -> [u64; 5] {
+        let [flags, stack, parent, child, tls, _] = self.arguments();
+        [flags, stack, parent, child, tls]
+    }
+
+    /// The register of the system call's result.
+    #[inline]
+    pub fn result(&self) -> u64 {
+        self.rax
+    }
+
+    /// Sets the result.
+    #[inline]
+    pub fn set_result(&mut self, value: u64) {
+        self.rax = value;
+    }
+
+    /// What a tracer sees as the result before the call is made.
+    pub fn set_no_result(&mut self, value: u64) {
+        self.rax = value;
+    }
+}

@@ -31,7 +31,7 @@ pub fn route(line: u32, vector: u8) -> bool {
     if WINDOW.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    let target = percpu::of(0).apic_id.load(Ordering::Relaxed);
+    let target = percpu::of(0).hardware_id.load(Ordering::Relaxed) as u32;
     write(REDIRECTION + 2 * line + 1, target << 24);
     // Fixed delivery on the rising edge, as on the ISA bus.
     write(REDIRECTION + 2 * line, u32::from(vector));

@@ -4,9 +4,10 @@
 //! [`resume`] makes the registers such that the return to user mode cannot fault. Until then the tracer reads
 //! back what it wrote.
 
+use super::context::{self, UserBases};
 use super::frame::{TrapFrame, VECTOR_NONE, VECTOR_SYSCALL};
+use super::gdt;
 use super::signal_frame::{USER_FLAGS, make_loadable};
-use super::{context, gdt};
 use crate::errno::{EIO, Errno};
 use crate::memory::USER_END;
 use crate::sched::thread::Thread;
@@ -20,6 +21,7 @@ const STEP: u64 = 0x100;
 /// Reads the registers.
 pub fn get(thread: &Thread, frame: &TrapFrame) -> Registers {
     let f = &frame.fast;
+    let bases = thread.bases.get();
     let call = match f.vector {
         VECTOR_SYSCALL => f.error,
         _ => u64::MAX,
@@ -46,8 +48,8 @@ pub fn get(thread: &Thread, frame: &TrapFrame) -> Registers {
         f.rflags,
         f.rsp,
         u64::from(gdt::USER_DATA),
-        thread.fs_base.get(),
-        thread.gs_base.get(),
+        bases.fs,
+        bases.gs,
         0,
         0,
         0,
@@ -60,6 +62,7 @@ pub fn get(thread: &Thread, frame: &TrapFrame) -> Registers {
 /// # Errors
 /// `EIO`: the value is invalid, or there is no such register.
 pub fn set(thread: &Thread, frame: &mut TrapFrame, number: usize, value: u64) -> Result<(), Errno> {
+    let bases = thread.bases.get();
     let f = &mut frame.fast;
     let place = match number {
         0 => &mut frame.r15,
@@ -95,11 +98,11 @@ pub fn set(thread: &Thread, frame: &mut TrapFrame, number: usize, value: u64) ->
         23..=26 => return check_selector(value, true),
         21 | 22 if value >= USER_END => return Err(EIO),
         21 => {
-            thread.fs_base.set(value);
+            thread.bases.set(bases.with_thread_pointer(value));
             return Ok(());
         }
         22 => {
-            thread.gs_base.set(value);
+            thread.bases.set(UserBases { gs: value, ..bases });
             return Ok(());
         }
         _ => return Err(EIO),
@@ -126,7 +129,7 @@ pub fn set_step(frame: &mut TrapFrame, on: bool) {
 
 /// Prepares the current thread to continue with registers that its tracer may have changed.
 pub fn resume(thread: &Thread, frame: &mut TrapFrame) {
-    context::set_user_bases(thread.fs_base.get(), thread.gs_base.get());
+    context::set_user_bases(thread.bases.get());
     // An invalid address faults in user mode, like any jump.
     let _ = make_loadable(frame);
 }

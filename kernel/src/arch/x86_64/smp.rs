@@ -84,8 +84,11 @@ unsafe extern "C" {
 static STARTED: AtomicU32 = AtomicU32::new(1);
 
 /// Starts the CPU with this APIC id as number `number`, on this stack; returns whether it started.
-pub fn start(number: u32, apic_id: u32, stack: u64) -> bool {
-    percpu::of(number).apic_id.store(apic_id, Ordering::Relaxed);
+pub fn start(number: u32, hardware_id: u64, stack: u64) -> bool {
+    let apic_id = hardware_id as u32;
+    percpu::of(number)
+        .hardware_id
+        .store(hardware_id, Ordering::Relaxed);
     // System calls, long mode, execute-disable.
     let efer = 1 | 1 << 8 | 1 << 11;
     // SAFETY: Low memory is never allocated; the CPU that will read it does not run yet.
@@ -141,7 +144,10 @@ pub fn set_up_this_cpu(number: u32, boot: bool) {
 }
 
 extern "C" fn begin(number: u32) -> ! {
-    percpu::install(number, percpu::of(number).apic_id.load(Ordering::Relaxed));
+    percpu::install(
+        number,
+        percpu::of(number).hardware_id.load(Ordering::Relaxed),
+    );
     set_up_this_cpu(number, false);
     apic::enable();
     STARTED.fetch_add(1, Ordering::AcqRel);

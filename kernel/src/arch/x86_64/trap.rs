@@ -4,10 +4,11 @@
 
 use linux_raw_sys::general as linux;
 
+use super::fault::{self, ACCESS_ERROR, CODE_ERROR, KEY_ERROR, NO_MEMORY, RESOLVED};
 use super::frame::{FastFrame, TrapFrame};
 use super::interrupts::{self, Kind};
-use super::{apic, idt, percpu, protection_keys, tlb, uaccess};
-use crate::memory::{Access, Outcome, SegvCode, USER_END};
+use super::{apic, idt, percpu, protection_keys, uaccess};
+use crate::memory::{Access, USER_END};
 use crate::process;
 use crate::signal::force::{self, Fault};
 
@@ -17,21 +18,6 @@ const ERROR_USER: u64 = 4;
 const ERROR_RESERVED: u64 = 8;
 const ERROR_FETCH: u64 = 16;
 const ERROR_KEY: u64 = 32;
-
-/// Outcomes of a page fault, for its slow path.
-const RESOLVED: u32 = 0;
-const MAP_ERROR: u32 = 1;
-const ACCESS_ERROR: u32 = 2;
-const NO_MEMORY: u32 = 3;
-const BUS_ERROR: u32 = 4;
-/// Refused by the key of execute-only memory.
-const CODE_ERROR: u32 = 5;
-/// Refused by the key of all other memory, as the program has set it.
-const KEY_ERROR: u32 = 6;
-/// The page was poisoned by the handler of a userfaultfd.
-const POISONED: u32 = 7;
-/// A signal came before the handler of a userfaultfd. Never the result for a program, which just goes on.
-const INTERRUPTED: u32 = 8;
 
 #[inline]
 fn access_of(error: u64) -> Access {
@@ -46,29 +32,11 @@ fn access_of(error: u64) -> Access {
 
 #[inline]
 fn resolve(address: u64, error: u64, by_kernel: bool) -> u32 {
-    if address >= USER_END {
-        return MAP_ERROR;
-    }
     let access = access_of(error);
-    let outcome = match by_kernel {
-        true => process::space().fault_by_kernel(address, access),
-        false => process::space().fault(address, access),
-    };
-    match outcome {
+    match fault::resolve(address, access, by_kernel) {
         // The page itself allows the access.
-        Outcome::Resolved if error & ERROR_KEY != 0 && protection_keys::refuse(0, access) => {
-            KEY_ERROR
-        }
-        Outcome::Resolved => RESOLVED,
-        Outcome::Segv(SegvCode::MapErr) => MAP_ERROR,
-        Outcome::Segv(SegvCode::AccErr) => ACCESS_ERROR,
-        Outcome::Segv(SegvCode::KeyErr) => CODE_ERROR,
-        Outcome::Bus => BUS_ERROR,
-        Outcome::OutOfMemory => NO_MEMORY,
-        Outcome::Poisoned => POISONED,
-        // The signal is delivered on the way out; then the program tries again.
-        Outcome::Interrupted if !by_kernel => RESOLVED,
-        Outcome::Interrupted => INTERRUPTED,
+        RESOLVED if error & ERROR_KEY != 0 && protection_keys::refuse(0, access) => KEY_ERROR,
+        outcome => outcome,
     }
 }
 
@@ -113,13 +81,7 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
         // A process is killed, perhaps this one; if not, the access is tried again.
         process::oom::fault_found_none();
     } else {
-        let (signal, code) = match outcome {
-            MAP_ERROR => (linux::SIGSEGV, linux::SEGV_MAPERR),
-            BUS_ERROR => (linux::SIGBUS, linux::BUS_ADRERR),
-            POISONED => (linux::SIGBUS, linux::BUS_MCEERR_AR),
-            CODE_ERROR | KEY_ERROR => (linux::SIGSEGV, linux::SEGV_PKUERR),
-            _ => (linux::SIGSEGV, linux::SEGV_ACCERR),
-        };
+        let (signal, code) = fault::signal_of(outcome);
         force::fault(
             thread,
             Fault {
@@ -140,30 +102,13 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
 
 /// Handles a page fault in kernel mode. 0: continue at the frame's `rip`.
 pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFrame) -> u32 {
-    let Some(fixup) = uaccess::fixup(frame.rip) else {
-        return 1;
-    };
-    let cpu = percpu::this();
-    let no_fault = cpu.no_fault.load(core::sync::atomic::Ordering::Relaxed);
     if error & ERROR_USER != 0 {
         return 1;
     }
-    if no_fault {
-        frame.rip = fixup;
-        return 0;
+    match fault::in_kernel(frame.rip, || resolve(address, error, true)) {
+        Some(next) => frame.rip = next,
+        None => return 1,
     }
-    match resolve(address, error, true) {
-        RESOLVED => {}
-        NO_MEMORY => {
-            process::oom::fault_found_none();
-            if process::current().is_ending() {
-                frame.rip = fixup;
-            }
-        }
-        _ => frame.rip = fixup,
-    }
-    // The access continues, perhaps after a sleep and on another CPU.
-    tlb::uses_user();
     0
 }
 

@@ -16,7 +16,6 @@ use super::super::page_idle;
 use super::super::proc;
 use super::{Description, Object};
 use crate::errno::{Answer, EBADF, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
-use crate::kvm;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -66,7 +65,8 @@ impl Description {
             Object::Directory(_) => Err(EISDIR),
             Object::Path(_) => Err(EBADF),
             Object::Device(device, _) => device.read(to, length, self.waits()),
-            Object::Guest(kvm::Handle::Stats(stats)) => {
+            #[cfg(target_arch = "x86_64")]
+            Object::Guest(crate::kvm::Handle::Stats(stats)) => {
                 self.at(at, |position| stats.read(position, to, length))
             }
             _ if matches!(at, At::There(_)) => Err(ESPIPE),

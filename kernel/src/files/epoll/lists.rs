@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use linux_raw_sys::general as linux;
 
 use super::item::Item;
+use super::{EVENT_DATA, EVENT_SIZE};
 use crate::arch::uaccess;
 use crate::errno::{Answer, ENOMEM, Errno};
 use crate::files::description::{Description, Object};
@@ -180,8 +181,10 @@ impl Epoll {
                 continue;
             }
             let data = item.data();
-            let told = [events.bits(), data as u32, (data >> 32) as u32];
-            if let Err(error) = uaccess::write(to.wrapping_add(12 * found), &told) {
+            let place = to.wrapping_add(EVENT_SIZE * found);
+            let told = uaccess::write(place, &events.bits())
+                .and_then(|()| uaccess::write(place.wrapping_add(EVENT_DATA), &data));
+            if let Err(error) = told {
                 self.make_ready(&item);
                 return if found == 0 { Err(error) } else { Ok(found) };
             }

@@ -26,6 +26,10 @@ use crate::shared::Shared;
 pub use item::{DISARMED, Item, Wanted, Watched, tell};
 use lists::Epoll;
 
+/// Bytes of an event in user memory, and where its data begins.
+pub const EVENT_SIZE: u64 = size_of::<linux_raw_sys::general::epoll_event>() as u64;
+pub const EVENT_DATA: u64 = EVENT_SIZE - 8;
+
 /// The instance of a descriptor.
 pub struct Control(Shared<Epoll>);
 

@@ -6,7 +6,7 @@ use crate::arch::{time, uaccess};
 use crate::errno::{Answer, EBADF, EINVAL, Errno};
 use crate::files::description::{Description, Object, check};
 use crate::files::descriptors;
-use crate::files::epoll::{Control, DISARMED, Wanted};
+use crate::files::epoll::{Control, DISARMED, EVENT_DATA, EVENT_SIZE, Wanted};
 use crate::files::event::Event;
 use crate::syscall::poll;
 
@@ -49,10 +49,9 @@ pub fn epoll_ctl(epoll: u64, operation: u64, fd: u64, event: u64) -> Answer {
     let wanted = if operation == linux::EPOLL_CTL_DEL {
         Wanted { events: 0, data: 0 }
     } else {
-        let [events, low, high]: [u32; 3] = uaccess::read(event)?;
         Wanted {
-            events: events & !DISARMED,
-            data: u64::from(low) | u64::from(high) << 32,
+            events: uaccess::read::<u32>(event)? & !DISARMED,
+            data: uaccess::read(event.wrapping_add(EVENT_DATA))?,
         }
     };
     let table = descriptors::current();
@@ -73,11 +72,11 @@ pub fn epoll_ctl(epoll: u64, operation: u64, fd: u64, event: u64) -> Answer {
 }
 
 fn wait(epoll: u64, to: u64, most: u64, deadline: Option<u64>) -> Answer {
-    const MOST: u64 = i32::MAX as u64 / 12;
+    const MOST: u64 = i32::MAX as u64 / EVENT_SIZE;
     if most as i32 <= 0 || most > MOST {
         return Err(EINVAL);
     }
-    check(to, most * 12)?;
+    check(to, most * EVENT_SIZE)?;
     let description = descriptors::current().get(epoll)?;
     control(&description)?.wait(to, most, deadline)
 }

@@ -1,18 +1,18 @@
 //! System calls on files: one module per family of calls.
 
-mod attributes;
+pub mod attributes;
 mod control;
-mod descriptor;
-mod event;
-mod listing;
+pub mod descriptor;
+pub mod event;
+pub mod listing;
 mod lock;
 mod memory;
-mod names;
-mod open;
+pub mod names;
+pub mod open;
 pub mod path;
 mod socket;
 mod splice;
-mod stat;
+pub mod stat;
 mod system;
 pub mod transfer;
 mod userfault;
@@ -20,6 +20,7 @@ mod userfault;
 use linux_raw_sys::general as nr;
 
 use super::{poll, unknown};
+use crate::arch::legacy;
 use crate::errno::Answer;
 
 /// Dispatches the calls on files, and those that are not implemented.
@@ -41,67 +42,44 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_vmsplice => splice::vmsplice(a, b, c, d),
         nr::__NR_getrandom => transfer::getrandom(a, b, c),
 
-        nr::__NR_open => open::open(a, b, c),
         nr::__NR_openat => open::openat(a, b, c, d),
-        nr::__NR_creat => open::creat(a, b),
         nr::__NR_close => open::close(a),
         nr::__NR_close_range => open::close_range(a, b, c),
-        nr::__NR_pipe => open::pipe2(a, 0),
         nr::__NR_pipe2 => open::pipe2(a, b),
 
-        nr::__NR_stat => stat::stat(a, b),
-        nr::__NR_lstat => stat::lstat(a, b),
         nr::__NR_fstat => stat::fstat(a, b),
         nr::__NR_newfstatat => stat::newfstatat(a, b, c, d),
         nr::__NR_statx => stat::statx(a, b, c, e),
-        nr::__NR_access => stat::faccessat(path::HERE, a, b, 0),
         nr::__NR_faccessat => stat::faccessat(a, b, c, 0),
         nr::__NR_faccessat2 => stat::faccessat(a, b, c, d),
-        nr::__NR_readlink => stat::readlinkat(path::HERE, a, b, c),
         nr::__NR_readlinkat => stat::readlinkat(a, b, c, d),
         nr::__NR_statfs => system::statfs(a, b),
         nr::__NR_fstatfs => system::fstatfs(a, b),
         nr::__NR_getdents64 => listing::getdents64(a, b, c),
-        nr::__NR_getdents => listing::getdents(a, b, c),
 
         nr::__NR_getcwd => names::getcwd(a, b),
         nr::__NR_chdir => names::chdir(a),
         nr::__NR_fchdir => names::fchdir(a),
-        nr::__NR_mkdir => names::mkdirat(path::HERE, a, b),
         nr::__NR_mkdirat => names::mkdirat(a, b, c),
-        nr::__NR_mknod => names::mknodat(path::HERE, a, b),
         nr::__NR_mknodat => names::mknodat(a, b, c),
-        nr::__NR_rmdir => names::unlinkat(path::HERE, a, u64::from(nr::AT_REMOVEDIR)),
-        nr::__NR_unlink => names::unlinkat(path::HERE, a, 0),
         nr::__NR_unlinkat => names::unlinkat(a, b, c),
-        nr::__NR_rename => names::renameat2(path::HERE, a, path::HERE, b, 0),
         nr::__NR_renameat => names::renameat2(a, b, c, d, 0),
         nr::__NR_renameat2 => names::renameat2(a, b, c, d, e),
-        nr::__NR_link => names::linkat(path::HERE, a, path::HERE, b, 0),
         nr::__NR_linkat => names::linkat(a, b, c, d, e),
-        nr::__NR_symlink => names::symlinkat(a, path::HERE, b),
         nr::__NR_symlinkat => names::symlinkat(a, b, c),
 
         nr::__NR_truncate => attributes::truncate(a, b),
         nr::__NR_ftruncate => attributes::ftruncate(a, b),
         nr::__NR_fallocate => attributes::fallocate(a, b, c, d),
-        nr::__NR_chmod => attributes::fchmodat(path::HERE, a, b, 0),
         nr::__NR_fchmodat => attributes::fchmodat(a, b, c, 0),
         nr::__NR_fchmodat2 => attributes::fchmodat(a, b, c, d),
         nr::__NR_fchmod => attributes::fchmod(a, b),
-        nr::__NR_chown => attributes::fchownat(path::HERE, a, b, c, 0),
-        nr::__NR_lchown => {
-            attributes::fchownat(path::HERE, a, b, c, u64::from(nr::AT_SYMLINK_NOFOLLOW))
-        }
         nr::__NR_fchownat => attributes::fchownat(a, b, c, d, e),
         nr::__NR_fchown => attributes::fchown(a, b, c),
         nr::__NR_utimensat => attributes::utimensat(a, b, c, d),
-        nr::__NR_utime => attributes::utime(a, b),
-        nr::__NR_utimes => attributes::utimes(a, b),
         nr::__NR_umask => attributes::umask(a),
 
         nr::__NR_dup => descriptor::dup(a),
-        nr::__NR_dup2 => descriptor::dup2(a, b),
         nr::__NR_dup3 => descriptor::dup3(a, b, c),
         nr::__NR_fcntl => control::fcntl(a, b, c),
         nr::__NR_flock => lock::flock(a, b),
@@ -110,18 +88,13 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_sync => Ok(0),
         nr::__NR_fadvise64 => descriptor::advise(a, d),
 
-        nr::__NR_poll => poll::poll(a, b, c),
         nr::__NR_ppoll => poll::ppoll(a, b, c, d, e),
-        nr::__NR_select => poll::select(a, b, c, d, e),
         nr::__NR_pselect6 => poll::pselect6(a, b, c, d, e, f),
-        nr::__NR_epoll_create => event::epoll_create(a),
         nr::__NR_epoll_create1 => event::epoll_create1(a),
         nr::__NR_epoll_ctl => event::epoll_ctl(a, b, c, d),
-        nr::__NR_epoll_wait => event::epoll_wait(a, b, c, d),
         nr::__NR_epoll_pwait => event::epoll_pwait(a, b, c, d, e, f),
         nr::__NR_memfd_create => memory::memfd_create(a, b),
         nr::__NR_userfaultfd => userfault::userfaultfd(a),
-        nr::__NR_eventfd => event::eventfd2(a, 0),
         nr::__NR_eventfd2 => event::eventfd2(a, b),
 
         nr::__NR_socket | nr::__NR_socketpair => socket::create(a, b),
@@ -144,6 +117,8 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
 
         // Known, and refused: programs then fall back to `read` and `write`.
         nr::__NR_copy_file_range | nr::__NR_splice | nr::__NR_tee => Err(crate::errno::EINVAL),
-        number => unknown::remember(number),
+        number => {
+            legacy::call(number, [a, b, c, d, e, f]).unwrap_or_else(|| unknown::remember(number))
+        }
     }
 }

@@ -4,6 +4,8 @@
 //!   are reported. The fault leaves its section with the userfaultfd held, lets go of every lock, and waits in
 //!   the queue ([`crate::base::userfault::queue`]). Then it tries again like any other fault: a speculative one
 //!   stays speculative.
+//! * A read by an instruction that also stores is reported as a store, as by Linux with its published change "arm64: mm: force
+//!   write fault for atomic RMW instructions": the handler sees one fault, and not a second one.
 //! * Whether stores to a page are reported is a bit of its entry, and a marker where there is no page. Only a
 //!   mapping registered for write protection has them.
 //! * An entry whose bit is there although its mapping is not registered any more, or whose userfaultfd only
@@ -107,8 +109,9 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Option<Outcome> {
         let report = prepared.take_report()?;
+        let access = prepared.origin.access::<M>(access);
         let to = &report.to;
-        if to.has(userfault::SIGBUS) || prepared.by_kernel && to.has(userfault::USER_MODE_ONLY) {
+        if to.has(userfault::SIGBUS) || prepared.by_kernel() && to.has(userfault::USER_MODE_ONLY) {
             return Some(Outcome::Bus);
         }
         let thread = match to.has(userfault::THREAD_ID) {
@@ -127,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
             return None;
         }
         let is_blocked = self.is_blocked(page, access, &report) || mutant(Mutant::NotLookedAgain);
-        let is_woken = !is_blocked || to.wait(&waiter, prepared.by_kernel);
+        let is_woken = !is_blocked || to.wait(&waiter, prepared.by_kernel());
         to.leave(&waiter);
         (!is_woken).then_some(Outcome::Interrupted)
     }

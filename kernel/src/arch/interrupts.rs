@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::percpu::{self, MAX_CPUS};
+pub use super::sources::send;
 
 /// A kind of interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,26 +34,4 @@ pub fn add(kind: Kind) {
 /// The number of interrupts that a CPU has taken.
 pub fn count(cpu: u32, kind: Kind) -> u64 {
     COUNTS[cpu as usize].0[kind as usize].load(Ordering::Relaxed)
-}
-
-impl Kind {
-    /// The name in `/proc/interrupts` on Linux.
-    pub fn short_name(self) -> &'static str {
-        match self {
-            Self::Serial => "4",
-            Self::Timer => "LOC",
-            Self::Reschedule => "RES",
-            Self::Flush => "TLB",
-        }
-    }
-
-    /// The description in `/proc/interrupts` on Linux.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Serial => "IO-APIC   4-edge      ttyS0",
-            Self::Timer => "Local timer interrupts",
-            Self::Reschedule => "Rescheduling interrupts",
-            Self::Flush => "TLB shootdowns",
-        }
-    }
 }

@@ -2,28 +2,15 @@
 //!
 //! A table lists the instructions that may fault, each with the address where to continue if the fault engine
 //! refuses the access (the fixup). SMAP is lifted around exactly these instructions, and deferred flushes are
-//! done before them (`tlb::with_user`). The no-fault variants never enter the engine; code that holds a lock
+//! done before them (`shootdown::with_user`). The no-fault variants never enter the engine; code that holds a lock
 //! has to use them.
 
 use core::sync::atomic::Ordering;
 
-use super::entry::{clac, stac};
-use super::{percpu, tlb};
+use super::user_copy::{copy, exchange, load};
+use super::{percpu, shootdown};
 use crate::errno::{EFAULT, Errno};
 use crate::memory::USER_END;
-
-macro_rules! guarded {
-    ($instruction:literal) => {
-        concat!(
-            stac!(),
-            "771: ",
-            $instruction,
-            "\n772:\n",
-            clac!(),
-            ".pushsection .extable, \"a\", @progbits\n.quad 771b, 773f\n.popsection\n"
-        )
-    };
-}
 
 unsafe extern "C" {
     static __extable_start: [u64; 2];
@@ -60,40 +47,6 @@ fn check(address: u64, length: usize) -> Result<(), Errno> {
     }
 }
 
-/// Copies between kernel and user memory; returns whether it copied everything.
-///
-/// # Safety
-/// One side is kernel memory good for `length` bytes, the other side passed [`check`].
-unsafe fn copy(to: u64, from: u64, length: usize) -> bool {
-    let failed: u64;
-    // SAFETY: Faults on the user side go to the fixup; the kernel side is the caller's promise.
-    unsafe {
-        core::arch::asm!(
-            guarded!("rep movsq"),
-            "mov rcx, {tail}",
-            stac!(),
-            "774: rep movsb",
-            clac!(),
-            "xor {failed:e}, {failed:e}",
-            "jmp 775f",
-            "773:",
-            clac!(),
-            "mov {failed:e}, 1",
-            "775:",
-            ".pushsection .extable, \"a\", @progbits",
-            ".quad 774b, 773b",
-            ".popsection",
-            tail = in(reg) length & 7,
-            failed = out(reg) failed,
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            inout("rcx") length / 8 => _,
-            options(nostack),
-        );
-    }
-    failed == 0
-}
-
 /// Copies from user memory.
 ///
 /// # Errors
@@ -101,7 +54,7 @@ unsafe fn copy(to: u64, from: u64, length: usize) -> bool {
 pub fn read_bytes(from: u64, to: &mut [u8]) -> Result<(), Errno> {
     check(from, to.len())?;
     // SAFETY: `to` is kernel memory, `from` was checked.
-    if tlb::with_user(|| unsafe { copy(to.as_mut_ptr() as u64, from, to.len()) }) {
+    if shootdown::with_user(|| unsafe { copy(to.as_mut_ptr() as u64, from, to.len()) }) {
         Ok(())
     } else {
         Err(EFAULT)
@@ -115,7 +68,7 @@ pub fn read_bytes(from: u64, to: &mut [u8]) -> Result<(), Errno> {
 pub fn write_bytes(to: u64, from: &[u8]) -> Result<(), Errno> {
     check(to, from.len())?;
     // SAFETY: `from` is kernel memory, `to` was checked.
-    if tlb::with_user(|| unsafe { copy(to, from.as_ptr() as u64, from.len()) }) {
+    if shootdown::with_user(|| unsafe { copy(to, from.as_ptr() as u64, from.len()) }) {
         Ok(())
     } else {
         Err(EFAULT)
@@ -132,7 +85,7 @@ pub fn write_bytes(to: u64, from: &[u8]) -> Result<(), Errno> {
 pub unsafe fn read_to(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
     check(from, length)?;
     // SAFETY: `to` is the caller's promise, `from` was checked.
-    if tlb::with_user(|| unsafe { copy(to as u64, from, length) }) {
+    if shootdown::with_user(|| unsafe { copy(to as u64, from, length) }) {
         Ok(())
     } else {
         Err(EFAULT)
@@ -149,7 +102,7 @@ pub unsafe fn read_to(from: u64, to: *mut u8, length: usize) -> Result<(), Errno
 pub unsafe fn write_from(to: u64, from: *const u8, length: usize) -> Result<(), Errno> {
     check(to, length)?;
     // SAFETY: `from` is the caller's promise, `to` was checked.
-    if tlb::with_user(|| unsafe { copy(to, from as u64, length) }) {
+    if shootdown::with_user(|| unsafe { copy(to, from as u64, length) }) {
         Ok(())
     } else {
         Err(EFAULT)
@@ -214,29 +167,7 @@ fn without_faults<R>(f: impl FnOnce() -> R) -> R {
 /// `EFAULT`: not allowed, or not present.
 pub fn read_word_no_fault(from: u64) -> Result<u32, Errno> {
     check(from, 4)?;
-    without_faults(|| tlb::with_user(|| load(from)))
-}
-
-fn load(from: u64) -> Result<u32, Errno> {
-    let (value, failed): (u32, u32);
-    // SAFETY: A fault goes to the fixup.
-    unsafe {
-        core::arch::asm!(
-            guarded!("mov {value:e}, [{from}]"),
-            "xor {failed:e}, {failed:e}",
-            "jmp 775f",
-            "773:",
-            clac!(),
-            "xor {value:e}, {value:e}",
-            "mov {failed:e}, 1",
-            "775:",
-            value = out(reg) value,
-            from = in(reg) from,
-            failed = out(reg) failed,
-            options(nostack),
-        );
-    }
-    if failed == 0 { Ok(value) } else { Err(EFAULT) }
+    without_faults(|| shootdown::with_user(|| load(from)))
 }
 
 /// Compares and exchanges a word; returns the old value.
@@ -245,27 +176,5 @@ fn load(from: u64) -> Result<u32, Errno> {
 /// `EFAULT`.
 pub fn compare_exchange_word(at: u64, expected: u32, new: u32) -> Result<u32, Errno> {
     check(at, 4)?;
-    tlb::with_user(|| exchange(at, expected, new))
-}
-
-fn exchange(at: u64, expected: u32, new: u32) -> Result<u32, Errno> {
-    let (found, failed): (u32, u32);
-    // SAFETY: A fault goes to the fixup.
-    unsafe {
-        core::arch::asm!(
-            guarded!("lock cmpxchg [{at}], {new:e}"),
-            "xor {failed:e}, {failed:e}",
-            "jmp 775f",
-            "773:",
-            clac!(),
-            "mov {failed:e}, 1",
-            "775:",
-            at = in(reg) at,
-            new = in(reg) new,
-            inout("eax") expected => found,
-            failed = out(reg) failed,
-            options(nostack),
-        );
-    }
-    if failed == 0 { Ok(found) } else { Err(EFAULT) }
+    shootdown::with_user(|| exchange(at, expected, new))
 }
