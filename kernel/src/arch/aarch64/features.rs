@@ -116,9 +116,8 @@ pub fn enable() {
     if features().contains(Features::ACCESSED) {
         control |= TCR_HA;
     }
-    if features().contains(Features::DIRTY) {
-        control |= TCR_HD;
-    }
+    // Not yet: the format of entries says by this bit that a page is dirty.
+    let _ = TCR_HD;
     // SAFETY: These bits change how accesses are recorded in entries, and what user mode may read: the virtual
     // counter, floating-point and vector registers.
     unsafe {
