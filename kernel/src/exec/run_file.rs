@@ -8,7 +8,7 @@ use faultless_mm::HugeMode;
 use faultless_trace::Mask;
 
 use crate::arch::rmw;
-use crate::files::{huge_pages, initramfs};
+use crate::files::{huge_pages, initramfs, input};
 use crate::memory::Policy;
 use crate::swap::{Kind, Wanted};
 use crate::trace;
@@ -109,6 +109,7 @@ impl RunFile {
                 b"kvm" => return Err("this architecture has no hypervisor, so far"),
                 // Linux's names of the same.
                 b"kvm-linux" => {}
+                b"stdin" if value == b"0" => input::is_empty(),
                 b"atomic-rmw" => rmw::choose(value == b"1")?,
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {

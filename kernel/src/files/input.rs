@@ -8,9 +8,9 @@
 //!
 //! The piece itself is then in the window, memory that the command writes until it has answered and the
 //! kernel reads until it asks again. Without a window, the piece follows on the wire. Without a serial port,
-//! input is always at its end.
+//! or if the command says so (`stdin=0`), input is always at its end.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::copy;
 use super::readiness::{Events, Readiness};
@@ -61,6 +61,18 @@ static READINESS: Readiness = Readiness::new();
 static TURN: Turn = Turn::new();
 /// Threads that sleep until input comes, on this word's address.
 static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the command says that there is no input: its end of the port does not answer.
+static IS_EMPTY: AtomicBool = AtomicBool::new(false);
+
+/// From here on input is always at its end.
+pub fn is_empty() {
+    IS_EMPTY.store(true, Ordering::Relaxed);
+}
+
+fn is_there() -> bool {
+    serial::is_there() && !IS_EMPTY.load(Ordering::Relaxed)
+}
 
 fn key() -> u64 {
     &raw const WAITING as u64
@@ -157,7 +169,7 @@ pub fn interrupt() {
 /// # Errors
 /// `EFAULT`, `EAGAIN`, or a signal came.
 pub fn read(to: u64, length: u64, may_wait: bool) -> Answer {
-    if !serial::is_there() || length == 0 {
+    if !is_there() || length == 0 {
         return Ok(0);
     }
     loop {
@@ -191,7 +203,7 @@ pub fn read(to: u64, length: u64, may_wait: bool) -> Answer {
 
 /// The events that are ready now. A caller that asks wants input, so this asks the command for a piece.
 pub fn events() -> Events {
-    if !serial::is_there() {
+    if !is_there() {
         return Events::READABLE;
     }
     let mut state = STATE.lock();
