@@ -248,7 +248,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::Busybox,
             Need::Sqlite,
@@ -274,7 +274,8 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(AArch64),
-            Need::StaticC(AArch64),
+            Need::Musl(AArch64),
+            Need::CrossGlibc,
             Need::BareMetal(AArch64),
         ],
         run: Run::Booted(
@@ -296,7 +297,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::StressNg,
         ],
@@ -316,7 +317,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::LinuxTests,
         ],
@@ -340,7 +341,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::LinuxTests,
         ],
@@ -363,7 +364,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
         run: Run::BootedLong(&[
@@ -382,7 +383,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
         run: Run::Compared(&[
@@ -401,7 +402,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
         run: Run::Differential(&[
