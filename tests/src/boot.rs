@@ -1,14 +1,15 @@
 //! The kernel in QEMU, started as `kernel/README.md` describes and not by `faultless`, the checks of
-//! which would keep bad programs and bad archives away from the kernel.
+//! which would keep bad programs and bad archives away from the kernel. `FAULTLESS_ARCH=aarch64` boots that kernel.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use crate::linux::{on_the_host, printed_on_the_host};
+use crate::arch::{Arch, split};
+use crate::linux;
 pub use crate::programs::compile;
-use crate::programs::{INTERPRETER, compile_dynamic, root, scratch};
+use crate::programs::{compile_dynamic, compile_for_the_host, root, scratch};
 
 /// Longer than any run takes on a busy host.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -127,21 +128,16 @@ impl Machine {
         for (name, content) in files.iter().chain([&("image", archive)]) {
             fs::write(folder.join(name), content).expect("a file in our folder");
         }
-        let mut qemu = Command::new("qemu-system-x86_64");
+        let arch = Arch::of_machines();
+        let mut qemu = arch.emulator();
         qemu.current_dir(&folder)
-            .args(["-machine", "q35", "-cpu", "max", "-display", "none"])
+            .args(["-display", "none"])
             .args(["-nodefaults", "-no-user-config", "-no-reboot"])
             .args(["-smp", &self.cpus.to_string()])
             .args(["-m", &format!("{}M", self.memory)])
-            .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
             .args(["-initrd", "image", "-kernel"])
-            .arg(root().join(".faultless/kernel"));
+            .arg(arch.kernel());
         qemu.args(["-accel", "tcg,thread=multi"]).args(options);
-        for (name, port) in [("out", "0xe9"), ("err", "0xea"), ("control", "0xeb")] {
-            qemu.args(["-chardev", &format!("file,id={name},path={name}")]);
-            let device = format!("isa-debugcon,iobase={port},chardev={name}");
-            qemu.args(["-device", &device]);
-        }
         qemu.stdin(Stdio::null());
         let mut child = qemu.spawn().expect("QEMU starts");
         let begun = Instant::now();
@@ -158,7 +154,12 @@ impl Machine {
             let bytes = fs::read(folder.join(name)).expect("QEMU makes the file");
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        let (control, stdout, stderr) = (read("control"), read("out"), read("err"));
+        let (control, mut stdout, mut stderr) = (read("control"), read("out"), read("err"));
+        // Before what the kernel says when it dies.
+        if let Ok(pieces) = fs::read(folder.join("pieces")) {
+            let [out, err] = split(&pieces);
+            (stdout, stderr) = (out + &stdout, err + &stderr);
+        }
         fs::remove_dir_all(&folder).expect("the folder is ours");
         assert!(
             !stderr.contains("panic"),
@@ -195,12 +196,16 @@ impl Machine {
     }
 }
 
+/// How a program of `tests/programs` ends on the host: status and signal.
+pub fn on_the_host(name: &str, arguments: &[&str]) -> (Option<i32>, Option<i32>) {
+    linux::on_the_host(&compile_for_the_host(name), arguments)
+}
+
 /// Asserts that a program of `tests/programs` prints the same lines on a machine as on the
 /// host.
 pub fn assert_prints_as_on_linux(name: &str, machine: Machine) {
-    let program = compile(name);
-    let linux = printed_on_the_host(&program);
-    assert_prints(&archive_of(&program, &[]), &linux, machine);
+    let linux = linux::printed_on_the_host(&compile_for_the_host(name));
+    assert_prints(&archive_of(&compile(name), &[]), &linux, machine);
 }
 
 /// Asserts that a program of `tests/programs` prints the same on a machine as on Linux 6.12, if the host's output
@@ -214,9 +219,10 @@ pub fn assert_prints_as_on_linux_6_12(name: &str, machine: Machine) {
 /// The same as [`assert_prints_as_on_linux`] for a program that is dynamically linked.
 pub fn assert_prints_as_on_linux_when_dynamic(name: &str, machine: Machine) {
     let program = compile_dynamic(name);
-    let linux = printed_on_the_host(&program);
-    let library = fs::read(INTERPRETER).expect("the musl package has it");
-    let others = [(&INTERPRETER[1..], &library[..])];
+    let linux = linux::printed_on_the_host(&compile_for_the_host(name));
+    let arch = Arch::of_machines();
+    let library = fs::read(arch.library()).expect("the musl package has it");
+    let others = [(&arch.interpreter()[1..], &library[..])];
     assert_prints(&archive_with(&program, &[], &others), &linux, machine);
 }
 

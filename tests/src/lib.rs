@@ -1,5 +1,6 @@
 //! Helpers shared by the tests that cross crates.
 
+pub mod arch;
 pub mod boot;
 #[path = "../../crates/sync/tests/model/budget.rs"]
 pub mod budget;

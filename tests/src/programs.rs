@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::arch::Arch;
+
 /// The root of the project.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -25,30 +27,32 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// The path of the loader of dynamically linked musl programs, which is also their C library.
-pub const INTERPRETER: &str = "/lib/ld-musl-x86_64.so.1";
-
-/// Compiles `tests/programs/NAME.c`.
+/// Compiles `tests/programs/NAME.c` for the machines.
 pub fn compile(name: &str) -> Vec<u8> {
-    compile_as(name, &["-static"])
+    compile_as(name, Arch::of_machines(), &["-static"])
 }
 
-/// Compiles it as a dynamically linked program.
+/// Compiles it for the host.
+pub fn compile_for_the_host(name: &str) -> Vec<u8> {
+    compile_as(name, Arch::X86_64, &["-static"])
+}
+
+/// Compiles it for the machines as a dynamically linked program.
 pub fn compile_dynamic(name: &str) -> Vec<u8> {
-    compile_as(name, &["-fPIE", "-pie"])
+    compile_as(name, Arch::of_machines(), &["-fPIE", "-pie"])
 }
 
-fn compile_as(name: &str, how: &[&str]) -> Vec<u8> {
+fn compile_as(name: &str, arch: Arch, how: &[&str]) -> Vec<u8> {
     let folder = scratch(name);
     let program = folder.join(name);
     let source = root().join(format!("tests/programs/{name}.c"));
-    let status = Command::new("musl-gcc")
+    let status = Command::new(arch.compiler())
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
         .args(how)
         .args(["-pthread", "-o"])
         .args([&program, &source])
         .status()
-        .expect("musl-gcc runs");
+        .expect("the compiler runs");
     assert!(status.success(), "{name}.c does not compile");
     let content = fs::read(&program).expect("the program is there");
     fs::remove_dir_all(folder).expect("the folder is ours");

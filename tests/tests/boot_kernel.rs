@@ -8,9 +8,9 @@ fn assert_fine(ended: &Ended) {
 }
 
 /// Asserts that the program ends in the kernel as on the host's Linux.
-fn assert_as_on_linux(cpus: u32, program: &[u8], arguments: &[&str]) {
-    let ended = Machine::with_cpus(cpus).run(program, arguments);
-    let linux = on_the_host(program, arguments);
+fn assert_as_on_linux(cpus: u32, name: &str, arguments: &[&str]) {
+    let ended = Machine::with_cpus(cpus).run(&compile(name), arguments);
+    let linux = on_the_host(name, arguments);
     assert_eq!((ended.exit, ended.signal), linux, "{arguments:?} {ended:?}");
 }
 
@@ -44,19 +44,17 @@ fn iretq_in_user_mode_comes_to_an_end() {
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn a_signal_frame_without_room_is_sigsegv() {
-    let program = compile("frame");
     for how in ["alternate", "same", "segv", "blocked", "small"] {
-        assert_as_on_linux(1, &program, &[how]);
+        assert_as_on_linux(1, "frame", &[how]);
     }
 }
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn the_last_thread_gives_the_status() {
-    let program = compile("exits");
-    assert_as_on_linux(2, &program, &["first"]);
+    assert_as_on_linux(2, "exits", &["first"]);
     for _ in 0..3 {
-        assert_as_on_linux(4, &program, &["together"]);
+        assert_as_on_linux(4, "exits", &["together"]);
     }
 }
 

@@ -7,7 +7,7 @@ use faultless_tests::boot::{Machine, assert_prints_as_on_linux, compile, on_the_
 /// Asserts that the program ends in the kernel as on the host's Linux, and prints the same.
 fn assert_as_on_linux(name: &str, said: &str, cpus: &[u32]) {
     let program = compile(name);
-    assert_eq!(on_the_host(&program, &[]), (Some(0), None));
+    assert_eq!(on_the_host(name, &[]), (Some(0), None));
     for &cpus in cpus {
         let ended = Machine::with_cpus(cpus).run(&program, &[]);
         assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");

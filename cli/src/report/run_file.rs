@@ -21,6 +21,7 @@ pub struct RunFile {
 #[derive(Debug, Serialize)]
 pub struct Run {
     machine: &'static str,
+    arch: &'static str,
     policy: &'static str,
     cpus: u32,
     memory: u64,
@@ -59,6 +60,10 @@ impl Run {
         };
         Run {
             machine: machine.name(),
+            arch: match machine {
+                MachineKind::Kernel => request.arch.name(),
+                MachineKind::Soft => std::env::consts::ARCH,
+            },
             policy: request.policy.name(),
             cpus: request.cpus,
             memory: request.memory.0,

@@ -59,7 +59,7 @@ pub fn assert_refused(arguments: &[&str], part: &str) {
 
 /// Checks one run of a run file: every key is there, and has its type.
 pub fn assert_run_shape(run: &Value) {
-    for key in ["machine", "policy", "accel", "commit"] {
+    for key in ["machine", "arch", "policy", "accel", "commit"] {
         assert!(run[key].is_string(), "{key}: {run}");
     }
     for key in ["cpus", "memory"] {

@@ -122,21 +122,38 @@ static void check_kernel_half(void)
     EXPECT(access_faults(READ, (char *)0x8000000000000000), "no fault");
     EXPECT(catcher.code == SI_KERNEL, "si_code %d, not SI_KERNEL", catcher.code);
     EXPECT(catcher.address == NULL, "si_addr %p, not 0", catcher.address);
+#elif defined(__aarch64__)
+    char *p = map_pages(1, RW);
+    char *tagged = (char *)((uintptr_t)p | (uintptr_t)0x5a << 56);
+
+    EXPECT_FAULT(SEGV_MAPERR, READ, (char *)0xffff800000000000);
+    EXPECT_FAULT(SEGV_MAPERR, WRITE, (char *)0xffffffff81000000);
+    EXPECT_FAULT(SEGV_MAPERR, READ, (char *)0x0001000000000000);
+    // The highest byte of an address is a tag, which the signal does not have.
+    EXPECT_ALLOWED(WRITE, tagged);
+    unmap(p, 1);
+    EXPECT(access_faults(READ, tagged), "no fault");
+    EXPECT(catcher.code == SEGV_MAPERR, "si_code %d", catcher.code);
+    EXPECT(catcher.address == p, "si_addr %p, not %p", catcher.address, (void *)p);
 #else
-    SKIP("addresses of x86-64");
+    SKIP("addresses of this architecture");
 #endif
 }
 
 static void check_straddling(void)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
     char *p = map_pages(2, RW);
 
     protect(p + page, 1, PROT_NONE);
     catcher.faults = 0;
     catcher.armed = true;
     if (sigsetjmp(catcher.back, 1) == 0) {
+#if defined(__x86_64__)
         __asm__ volatile("movq $-1, (%0)" ::"r"(p + page - 4) : "memory");
+#else
+        __asm__ volatile("str %1, [%0]" ::"r"(p + page - 4), "r"((uint64_t)-1) : "memory");
+#endif
         catcher.armed = false;
     }
     EXPECT(catcher.faults == 1, "no fault");
@@ -145,7 +162,7 @@ static void check_straddling(void)
     EXPECT(all_zero(p, page), "a part was written");
     unmap(p, 2);
 #else
-    SKIP("stores of x86-64");
+    SKIP("stores of this architecture");
 #endif
 }
 

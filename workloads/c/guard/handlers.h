@@ -19,6 +19,8 @@ static void make_writable(siginfo_t *info, ucontext_t *context)
 #if defined(__x86_64__)
     __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm15, %%xmm15" ::: "xmm0",
                      "xmm15");
+#elif defined(__aarch64__)
+    __asm__ volatile("movi v0.16b, #255\n movi v31.16b, #255" ::: "v0", "v31");
 #endif
 }
 
@@ -75,13 +77,51 @@ static void check_registers(void)
           "r14", "r15", "xmm0", "xmm15", "memory", "cc");
 #undef SET
 #undef TEST
+#elif defined(__aarch64__)
+    register char *wrong __asm__("x0");
+
+    repairable = map_pages(1, PROT_READ);
+    catcher.repair = make_writable;
+    wrong = repairable;
+    // Fills registers and flags, faults, and counts the changes.
+#define SET(reg, n) "mov " #reg ", #-" #n "\n"
+#define TEST(reg, n) "cmn " #reg ", #" #n "\n cinc x0, x0, ne\n"
+    __asm__ volatile(
+        SET(x1, 101) SET(x2, 102) SET(x3, 103) SET(x4, 104) SET(x5, 105)
+        SET(x6, 106) SET(x7, 107) SET(x8, 108) SET(x9, 109) SET(x10, 110)
+        SET(x11, 111) SET(x12, 112) SET(x13, 113) SET(x14, 114) SET(x15, 115)
+        SET(x16, 116) SET(x17, 117) SET(x20, 120) SET(x21, 121) SET(x22, 122)
+        SET(x23, 123) SET(x24, 124) SET(x25, 125) SET(x26, 126) SET(x27, 127)
+        SET(x28, 128) SET(x30, 130)
+        "fmov d0, x1\n fmov d31, x28\n"
+        "mov w19, #1\n"
+        "cmp xzr, xzr\n"
+        "strb w19, [x0]\n" // faults
+        "cset x0, ne\n"
+        TEST(x1, 101) TEST(x2, 102) TEST(x3, 103) TEST(x4, 104) TEST(x5, 105)
+        TEST(x6, 106) TEST(x7, 107) TEST(x8, 108) TEST(x9, 109) TEST(x10, 110)
+        TEST(x11, 111) TEST(x12, 112) TEST(x13, 113) TEST(x14, 114) TEST(x15, 115)
+        TEST(x16, 116) TEST(x17, 117) TEST(x20, 120) TEST(x21, 121) TEST(x22, 122)
+        TEST(x23, 123) TEST(x24, 124) TEST(x25, 125) TEST(x26, 126) TEST(x27, 127)
+        TEST(x28, 128) TEST(x30, 130)
+        "fmov x1, d0\n" TEST(x1, 101)
+        "fmov x1, d31\n" TEST(x1, 128)
+        : "+r"(wrong)
+        :
+        : "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12",
+          "x13", "x14", "x15", "x16", "x17", "x19", "x20", "x21", "x22", "x23", "x24",
+          "x25", "x26", "x27", "x28", "x30", "v0", "v31", "memory", "cc");
+#undef SET
+#undef TEST
+#else
+    uint64_t wrong = 0;
+
+    SKIP("registers of this architecture");
+#endif
     catcher.repair = NULL;
-    EXPECT(wrong == 0, "%" PRIu64 " registers changed", wrong);
+    EXPECT((uintptr_t)wrong == 0, "%" PRIuPTR " registers changed", (uintptr_t)wrong);
     EXPECT(repairable[0] == 1, "the write did not land");
     unmap(repairable, 1);
-#else
-    SKIP("registers of x86-64");
-#endif
 }
 
 #if defined(__x86_64__)
@@ -92,6 +132,26 @@ static void note_context(siginfo_t *info, ucontext_t *context)
     seen_trap = context->uc_mcontext.gregs[REG_TRAPNO];
     seen_error = context->uc_mcontext.gregs[REG_ERR];
     seen_cr2 = context->uc_mcontext.gregs[REG_CR2];
+    make_writable(info, context);
+}
+#elif defined(__aarch64__)
+enum { SYNDROME_MAGIC = 0x45535201 };
+
+static volatile uint64_t seen_address, seen_syndrome;
+
+static void note_context(siginfo_t *info, ucontext_t *context)
+{
+    // Records of a magic number and a length, and then what they are about.
+    const char *record = (const char *)context->uc_mcontext.__reserved;
+    uint32_t head[2];
+
+    seen_address = context->uc_mcontext.fault_address;
+    seen_syndrome = 0;
+    for (memcpy(head, record, sizeof head); head[1] != 0; memcpy(head, record, sizeof head)) {
+        if (head[0] == SYNDROME_MAGIC)
+            memcpy((void *)&seen_syndrome, record + sizeof head, sizeof seen_syndrome);
+        record += head[1];
+    }
     make_writable(info, context);
 }
 #endif
@@ -117,8 +177,24 @@ static void check_context(void)
     EXPECT(seen_cr2 == (greg_t)(uintptr_t)(repairable + 9), "CR2 %llx",
            (unsigned long long)seen_cr2);
     unmap(repairable, 1);
+#elif defined(__aarch64__)
+    enum { DATA_ABORT = 0x24, CLASS_SHIFT = 26, WRITING = 1 << 6 };
+
+    repairable = map_pages(1, PROT_NONE);
+    catcher.repair = note_context;
+    access_byte(WRITE, repairable + 5);
+    EXPECT(seen_syndrome >> CLASS_SHIFT == DATA_ABORT && (seen_syndrome & WRITING) != 0,
+           "syndrome %" PRIx64 " for a write", seen_syndrome);
+    EXPECT(seen_address == (uintptr_t)repairable + 5, "address %" PRIx64, seen_address);
+    protect(repairable, 1, PROT_NONE);
+    access_byte(READ, repairable + 9);
+    catcher.repair = NULL;
+    EXPECT(seen_syndrome >> CLASS_SHIFT == DATA_ABORT && (seen_syndrome & WRITING) == 0,
+           "syndrome %" PRIx64 " for a read", seen_syndrome);
+    EXPECT(seen_address == (uintptr_t)repairable + 9, "address %" PRIx64, seen_address);
+    unmap(repairable, 1);
 #else
-    SKIP("the context of x86-64");
+    SKIP("the context of this architecture");
 #endif
 }
 
