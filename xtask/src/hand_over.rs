@@ -91,11 +91,11 @@ fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
             build::kernel_without_events(layout, arch)
         }
         "workloads" => {
-            setup::provide(layout, &[Need::StaticC(arch)])?;
+            setup::provide(layout, &[Need::Musl(arch)])?;
             build::workloads(layout, arch)
         }
         "linux-init" => {
-            setup::provide(layout, &[Need::StaticC(arch)])?;
+            setup::provide(layout, &[Need::Musl(arch)])?;
             build::linux_init(layout, arch)
         }
         "executor" => build::executor(layout),

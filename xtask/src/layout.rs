@@ -45,6 +45,11 @@ impl Layout {
         self.state().join(format!("bin{}", arch.suffix()))
     }
 
+    /// The folder of musl for AArch64, and of its compiler.
+    pub fn musl(&self) -> PathBuf {
+        self.state().join("musl-aarch64")
+    }
+
     /// The folder of the fetched kernels, and of the program that they start first.
     pub fn linux(&self) -> PathBuf {
         self.state().join("linux")

@@ -6,6 +6,7 @@
 pub mod programs;
 pub mod stress_ng;
 pub mod trace_format;
+pub mod workloads;
 
 use std::process::{Command, Output};
 

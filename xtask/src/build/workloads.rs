@@ -1,5 +1,4 @@
-//! The packaged workloads: C programs, built static; with musl for x86-64, and with glibc for AArch64, for which
-//! Debian has no musl that compiles.
+//! The packaged workloads: C programs, built static with musl.
 //!
 //! One program for each `workloads/c/NAME.c`. A program is rebuilt if it is older than any
 //! file there, or than this tool, which contains the compiler's flags.
@@ -30,7 +29,13 @@ pub fn workloads(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let sources = files_in(&folder).map_err(|error| refuse(&error))?;
     for source in sources.iter().filter(|file| is_program(file, &folder)) {
         let name = source.file_stem().unwrap_or_default();
-        compile(source, &layout.programs(arch).join(name), &sources, arch)?;
+        compile(
+            layout,
+            source,
+            &layout.programs(arch).join(name),
+            &sources,
+            arch,
+        )?;
     }
     Ok(())
 }
@@ -40,11 +45,17 @@ pub fn linux_init(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let source = layout.linux_init_source();
     let sources = files_in(source.parent().unwrap_or(&source)).map_err(|error| refuse(&error))?;
     let program = layout.linux().join(format!("init{}", arch.suffix()));
-    compile(&source, &program, &sources, arch)
+    compile(layout, &source, &program, &sources, arch)
 }
 
 /// Compiles one program, unless it is newer than its source, `others` and this tool.
-fn compile(source: &Path, program: &Path, others: &[PathBuf], arch: Arch) -> Result<(), Refusal> {
+fn compile(
+    layout: &Layout,
+    source: &Path,
+    program: &Path,
+    others: &[PathBuf],
+    arch: Arch,
+) -> Result<(), Refusal> {
     let tool = std::env::current_exe().map_err(|error| refuse(&error))?;
     let files = others.iter().map(PathBuf::as_path);
     let newest = files.chain([source, &tool]).filter_map(changed).max();
@@ -57,8 +68,8 @@ fn compile(source: &Path, program: &Path, others: &[PathBuf], arch: Arch) -> Res
     let name = source.file_stem().unwrap_or_default();
     let part = program.with_extension(format!("part-{}", std::process::id()));
     let mut compiler = Command::new(match arch {
-        Arch::X86_64 => "musl-gcc",
-        Arch::AArch64 => "aarch64-linux-gnu-gcc",
+        Arch::X86_64 => "musl-gcc".into(),
+        Arch::AArch64 => layout.musl().join("musl-gcc"),
     });
     compiler.args(FLAGS).arg("-o").arg(&part).arg(source);
     run(&format!("building {}", name.display()), &mut compiler)?;

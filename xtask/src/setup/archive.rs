@@ -46,7 +46,7 @@ impl Archive {
         let archive = Archive { folder, arch };
         let mut update = archive.tool("apt-get");
         update.args(["--quiet", "update"]);
-        archive.run("fetching Debian's list of kernels", &mut update, layout)?;
+        archive.run("fetching Debian's list of packages", &mut update, layout)?;
         Ok(archive)
     }
 

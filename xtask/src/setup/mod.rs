@@ -9,6 +9,7 @@ pub mod bare_metal;
 mod find;
 pub mod linux;
 pub mod linux_tests;
+mod musl;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -31,9 +32,9 @@ the command, the kernel and the packaged workloads. (./x test also installs busy
 sqlite3 and stress-ng.)
 
 Arguments:
-  aarch64      Instead, what runs AArch64 programs: qemu-system-arm, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross; and,
-               unless rustup has the target aarch64-unknown-none-softfloat, the same of Debian's. Then builds the kernel
-               and the packaged workloads for AArch64. (./x run --arch aarch64 does so, too, as far as it needs it.)
+  aarch64      Instead, what runs AArch64 programs: qemu-system-arm, gcc-aarch64-linux-gnu; and, unless rustup has the
+               target aarch64-unknown-none-softfloat, the same of Debian's. Fetches musl for AArch64 (1 MB, not installed).
+               Then builds the kernel and the packaged workloads for AArch64. (./x run --arch aarch64 does so, too, as far as it needs it.)
   linux-tests  Instead, build tests of Linux 6.12 itself, from the source that Debian packages (fetched, about 150 MB;
                needs gcc, make and xz). Static programs: .faultless/linux-tests/mm and .faultless/linux-tests/kvm
 
@@ -47,8 +48,10 @@ Examples:
 pub enum Need {
     /// The emulator that boots the kernel.
     Qemu(Arch),
-    /// The C compiler for static programs.
-    StaticC(Arch),
+    /// The C compiler with musl.
+    Musl(Arch),
+    /// The C compiler with glibc for another architecture than the host's.
+    CrossGlibc,
     /// A Rust toolchain that builds for no operating system.
     BareMetal(Arch),
     /// Debian's static BusyBox, which tests run unmodified in the kernel.
@@ -80,7 +83,7 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
 
 /// `./x setup` for one architecture.
 fn everything(layout: &Layout, arch: Arch) -> Result<ExitCode, Refusal> {
-    let needs = [Need::Qemu(arch), Need::StaticC(arch), Need::BareMetal(arch)];
+    let needs = [Need::Qemu(arch), Need::Musl(arch), Need::BareMetal(arch)];
     provide(layout, &needs)?;
     build::command(layout)?;
     build::kernel(layout, arch)?;
@@ -107,8 +110,10 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
     }
     apt::install(layout, &missing)?;
     for need in needs {
-        if let Need::BareMetal(arch) = need {
-            BareMetal::choose(*arch)?.check()?;
+        match need {
+            Need::BareMetal(arch) => BareMetal::choose(*arch)?.check()?,
+            Need::Musl(Arch::AArch64) => musl::provide(layout)?,
+            _ => {}
         }
     }
     Ok(())
@@ -129,16 +134,15 @@ impl Need {
                 find::program("qemu-system-aarch64"),
                 "qemu-system-arm",
             )),
-            Need::StaticC(Arch::X86_64) => Ok(package(find::program("musl-gcc"), "musl-tools")),
-            Need::StaticC(Arch::AArch64) => {
-                let mut packages = package(
-                    find::program("aarch64-linux-gnu-gcc"),
-                    "gcc-aarch64-linux-gnu",
-                );
-                let headers = Path::new("/usr/aarch64-linux-gnu/include/stdio.h");
-                packages.extend(package(headers.exists(), "libc6-dev-arm64-cross"));
-                Ok(packages)
-            }
+            Need::Musl(Arch::X86_64) => Ok(package(find::program("musl-gcc"), "musl-tools")),
+            Need::Musl(Arch::AArch64) => Ok(package(
+                find::program("aarch64-linux-gnu-gcc"),
+                "gcc-aarch64-linux-gnu",
+            )),
+            Need::CrossGlibc => Ok(package(
+                Path::new("/usr/aarch64-linux-gnu/include/stdio.h").exists(),
+                "libc6-dev-arm64-cross",
+            )),
             Need::BareMetal(arch) => Ok(BareMetal::choose(arch)?.missing()),
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),

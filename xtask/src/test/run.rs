@@ -105,16 +105,11 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
         }
         Run::Rooms => Err(Refusal::new("the check of rooms runs no command")),
         Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
-        Run::Booted(arguments) | Run::BootedLong(arguments) => {
-            build::kernel(layout, Arch::X86_64)?;
-            build::workloads(layout, Arch::X86_64)?;
-            Ok(cargo(layout, arguments))
-        }
+        Run::Booted(arch, arguments) => booted(layout, *arch, arguments),
+        Run::BootedLong(arguments) => booted(layout, Arch::X86_64, arguments),
         Run::LinuxTests(family, arguments) => {
             setup::linux_tests::provide(layout, family)?;
-            build::kernel(layout, Arch::X86_64)?;
-            build::workloads(layout, Arch::X86_64)?;
-            Ok(cargo(layout, arguments))
+            booted(layout, Arch::X86_64, arguments)
         }
         Run::Differential(arguments) => {
             build::executor(layout)?;
@@ -131,15 +126,21 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
     }
 }
 
+/// Cargo, with everything that boots our kernel.
+fn booted(layout: &Layout, arch: Arch, arguments: &[&str]) -> Result<Command, Refusal> {
+    build::kernel(layout, arch)?;
+    build::workloads(layout, arch)?;
+    Ok(cargo(layout, arguments))
+}
+
 /// Cargo, with everything that boots our kernel and Debian's kernels.
 fn beside_linux(layout: &Layout, all: &[&str], arguments: &[&str]) -> Result<Command, Refusal> {
-    build::kernel(layout, Arch::X86_64)?;
-    build::workloads(layout, Arch::X86_64)?;
+    let command = booted(layout, Arch::X86_64, arguments)?;
     build::linux_init(layout, Arch::X86_64)?;
     for series in all {
         setup::linux::provide(layout, series, Arch::X86_64)?;
     }
-    Ok(cargo(layout, arguments))
+    Ok(command)
 }
 
 fn cargo(layout: &Layout, arguments: &[&str]) -> Command {

@@ -1,6 +1,6 @@
 //! The steps of `./x test`, quick ones first. To add a check, add a row.
 
-use crate::arch::Arch::X86_64;
+use crate::arch::Arch::{self, AArch64, X86_64};
 use crate::setup::Need;
 use crate::setup::linux_tests::{self, Family};
 
@@ -33,9 +33,9 @@ pub enum Run {
     Documented(&'static [&'static str]),
     /// Cargo in the workspace, without what it has unpacked of the same versions before.
     Packed(&'static [&'static str]),
-    /// Cargo in the workspace, after building the kernel and the packaged workloads.
-    Booted(&'static [&'static str]),
-    /// The same, only for `--full` or by name, because it takes long.
+    /// Cargo in the workspace, after building the kernel and the packaged workloads for an architecture.
+    Booted(Arch, &'static [&'static str]),
+    /// The same on x86-64, only for `--full` or by name, because it takes long.
     BootedLong(&'static [&'static str]),
     /// The same, after building a family of Linux's own tests, only for `--full` or by name.
     LinuxTests(&'static Family, &'static [&'static str]),
@@ -248,22 +248,48 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::Busybox,
             Need::Sqlite,
             Need::StressNg,
         ],
-        run: Run::Booted(&[
-            "test",
-            "--no-fail-fast",
-            "--package=faultless-cli",
-            "--package=faultless-tests",
-            "--test=boot*",
-            "--",
-            "--ignored",
-            "--test-threads=2",
-        ]),
+        run: Run::Booted(
+            X86_64,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--package=faultless-tests",
+                "--test=boot*",
+                "--",
+                "--ignored",
+                "--test-threads=2",
+            ],
+        ),
+    },
+    Step {
+        name: "aarch64",
+        about: "the same on AArch64: workloads under every policy, programs with libraries, a machine that is stopped",
+        sources: ALL,
+        needs: &[
+            Need::Qemu(AArch64),
+            Need::Musl(AArch64),
+            Need::CrossGlibc,
+            Need::BareMetal(AArch64),
+        ],
+        run: Run::Booted(
+            AArch64,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=aarch64",
+                "--",
+                "--ignored",
+                "--test-threads=2",
+            ],
+        ),
     },
     Step {
         name: "stress-ng",
@@ -271,7 +297,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::StressNg,
         ],
@@ -291,7 +317,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::LinuxTests,
         ],
@@ -315,7 +341,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
             Need::LinuxTests,
         ],
@@ -338,7 +364,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
         run: Run::BootedLong(&[
@@ -357,7 +383,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
         run: Run::Compared(&[
@@ -376,7 +402,7 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[
             Need::Qemu(X86_64),
-            Need::StaticC(X86_64),
+            Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
         run: Run::Differential(&[
