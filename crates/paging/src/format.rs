@@ -77,8 +77,14 @@ pub struct Format {
     pub execute_only: u64,
     /// Set by hardware when the entry is used.
     pub accessed: u64,
-    /// Set by hardware when the page is written.
+    /// The page was written. Set by hardware, unless the format has `clean`: then only by software.
     pub dirty: u64,
+    /// Cleared by hardware at the first store through a writable entry, on machines that mark stores so; else 0. Clear
+    /// also means written. Set in every entry of a page that allows no store, and without meaning in others.
+    pub clean: u64,
+    /// Hardware may leave it to software to mark an entry as used or written: an access that the entry allows then
+    /// faults ([`Format::touched`]).
+    pub faults_for_marks: bool,
     /// The frame's physical address.
     pub address: u64,
     /// Software: claimed.
@@ -154,6 +160,8 @@ impl Format {
             self.execute_only,
             self.execute.no,
             self.reports_writes,
+            self.dirty,
+            self.clean,
         ];
         let (mut all, mut at) = (self.claim | self.hidden | self.guard | self.moving, 0);
         while at < together.len() {
@@ -182,6 +190,8 @@ impl Format {
         assert!(all & self.swap.exclusive == 0);
         // A present page has none of these bits: `settled` relies on `hidden`.
         assert!(self.leaf & (self.hidden | self.moving | self.claim) == 0);
+        // Table entries have an owner, too.
+        assert!(self.owner & (self.table | self.table_write.mask()) == 0);
         // The owner field is contiguous.
         let owner = self.owner >> (self.owner.trailing_zeros() % u64::BITS);
         assert!(owner & (owner + 1) == 0);
@@ -196,6 +206,7 @@ impl Format {
             | self.write.bits(write)
             | self.execute.bits(execute)
             | if dirty { self.dirty } else { 0 }
+            | if write && dirty { 0 } else { self.clean }
             | if write { self.soft_dirty } else { 0 }
     }
 
@@ -326,7 +337,29 @@ impl Format {
     /// Whether the page of an entry was written since it was last cleaned.
     #[inline]
     pub const fn is_dirty(&self, value: u64) -> bool {
-        value & self.dirty != 0
+        (value | self.stored(value)) & self.dirty != 0
+    }
+
+    /// Returns `dirty` if hardware has marked a store by clearing `clean`.
+    #[inline]
+    const fn stored(&self, value: u64) -> u64 {
+        if self.clean != 0 && value & self.clean == 0 {
+            self.dirty
+        } else {
+            0
+        }
+    }
+
+    /// Returns the entry of a page that allows stores or not, as it says already, with `clean` as `dirty` says.
+    #[inline]
+    const fn with_clean(&self, value: u64) -> u64 {
+        if self.clean == 0 {
+            value
+        } else if self.is_writable(value) && value & self.dirty != 0 {
+            value & !self.clean
+        } else {
+            value | self.clean
+        }
     }
 
     /// Whether a present entry says that its page was used since it was mapped. An owner counts as a use.
@@ -346,7 +379,26 @@ impl Format {
     /// Returns the entry with its page marked clean.
     #[inline]
     pub const fn cleaned(&self, value: u64) -> u64 {
-        value & !self.dirty
+        (value & !self.dirty) | self.clean
+    }
+
+    /// Returns the entry, which allows stores, as hardware marks it at a store.
+    #[inline]
+    pub const fn stored_to(&self, value: u64) -> u64 {
+        if self.clean == 0 {
+            value | self.dirty
+        } else {
+            value & !self.clean
+        }
+    }
+
+    /// Returns the entry, which permits the access, as software marks it where hardware does not.
+    #[inline]
+    pub const fn touched(&self, value: u64, access: Access) -> u64 {
+        match access {
+            Access::Write => self.with_clean(value | self.accessed | self.dirty),
+            _ => value | self.accessed,
+        }
     }
 
     /// Whether a present entry allows stores.
@@ -415,14 +467,14 @@ impl Format {
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
         let kept = self.address | self.marks() | self.soft_dirty | self.device | self.uncached;
         let kept = kept | self.reports_writes;
-        let kept = value & kept;
+        let kept = value & kept | self.stored(value);
         if protection.is_none() {
-            kept | self.hidden
+            kept | self.hidden | self.clean
         } else {
             let may_write = value & (self.soft_dirty | self.reports_writes) == self.soft_dirty;
             let write = write && protection.write && may_write;
             let execute = self.execute.bits(protection.execute) | self.key(protection);
-            kept | self.leaf | self.write.bits(write) | execute
+            self.with_clean(kept | self.leaf | self.write.bits(write) | execute)
         }
     }
 
@@ -430,7 +482,8 @@ impl Format {
     #[inline]
     pub const fn without_write(&self, value: u64) -> u64 {
         if self.is_present(value) {
-            (value & !self.write.mask()) | self.write.bits(false)
+            let written = value | self.stored(value) | self.clean;
+            (written & !self.write.mask()) | self.write.bits(false)
         } else {
             value
         }
@@ -451,7 +504,7 @@ impl Format {
     /// Returns the entry with its page marked dirty and soft-dirty: it was written, or is about to be.
     #[inline]
     pub const fn written(&self, value: u64) -> u64 {
-        value | self.dirty | self.soft_dirty
+        self.with_clean(value | self.dirty | self.soft_dirty)
     }
 
     /// Returns the entry with another frame.
@@ -460,9 +513,9 @@ impl Format {
         (value & !self.address) | (frame.0 * PAGE_SIZE)
     }
 
-    /// Returns the bits that hardware may set in a present entry at any moment.
+    /// Returns the bits that hardware may change in a present entry at any moment.
     #[inline]
     pub const fn hardware(&self) -> u64 {
-        self.accessed | self.dirty
+        self.accessed | self.dirty | self.clean
     }
 }

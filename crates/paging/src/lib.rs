@@ -46,7 +46,7 @@ pub mod tlb;
 pub mod walk;
 mod x86_64;
 
-pub use aarch64::AArch64;
+pub use aarch64::{AArch64, MarkedAArch64};
 pub use address::{Frame, PAGE_SIZE, Page, Pages};
 pub use bare::is_bare;
 pub use entry::{Claim, Entry, PresentClaim, Value};

@@ -176,9 +176,16 @@ mod tests {
     use faultless_sync::Cpu;
 
     use super::{Pte, SwapEntry};
-    use crate::{AArch64, EntryFormat, Format, Frame, MarkedX86_64, Protection, X86_64};
+    use crate::{
+        AArch64, EntryFormat, Format, Frame, MarkedAArch64, MarkedX86_64, Protection, X86_64,
+    };
 
-    const FORMATS: [Format; 3] = [X86_64::FORMAT, MarkedX86_64::FORMAT, AArch64::FORMAT];
+    const FORMATS: [Format; 4] = [
+        X86_64::FORMAT,
+        MarkedX86_64::FORMAT,
+        AArch64::FORMAT,
+        MarkedAArch64::FORMAT,
+    ];
     const FRAME: Frame = Frame(0xa_bcde_f012);
     const ALL: [bool; 2] = [false, true];
 

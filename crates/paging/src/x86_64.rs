@@ -23,6 +23,8 @@ impl EntryFormat for X86_64 {
         execute_only: 1 << 59,
         accessed: 1 << 5,
         dirty: 1 << 6,
+        clean: 0,
+        faults_for_marks: false,
         address: 0x000f_ffff_ffff_f000,
         claim: 1 << 9,
         hidden: 1 << 10,

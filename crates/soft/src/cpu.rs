@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::{Outcome, SegvCode};
 use faultless_paging::{
-    Access, ENTRIES, EntryFormat, Frame, MarkedX86_64, PAGE_SIZE, Page, PhysicalMemory, Walk, walk,
-    walk_marking,
+    Access, ENTRIES, EntryFormat, Frame, PAGE_SIZE, Page, PhysicalMemory, Walk, walk, walk_marking,
 };
 use faultless_sync::Cpu;
 
-use crate::machine::{Atomics, CpuState, Soft, SoftMemory, SoftSpace};
+use crate::machine::{Atomics, CpuState, Entries, Soft, SoftMemory, SoftSpace};
 use crate::tlb::Translation;
 
 /// The reason that an access failed.
@@ -234,7 +233,7 @@ impl<'a> SoftCpu<'a> {
     /// translation. The accessed bit of an entry that only this CPU has loaded stays clear
     /// ([`faultless_paging::holders`]).
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
-        let format = MarkedX86_64::FORMAT;
+        let format = Entries::FORMAT;
         if page.address() >= self.space.layout().end {
             return None;
         }
@@ -243,7 +242,7 @@ impl<'a> SoftCpu<'a> {
             // marks the entry that leads to the table.
             let walked = unsafe {
                 let root = self.space.id().root;
-                walk_marking::<MarkedX86_64, Soft>(self.machine(), root, page, self.cpu)
+                walk_marking::<Entries, Soft>(self.machine(), root, page, self.cpu)
             };
             let (entry, value, link, number) = match walked {
                 Walk::Leaf { entry, value, link } => (entry, value, link, 0),
@@ -260,13 +259,15 @@ impl<'a> SoftCpu<'a> {
             if !format.permits(value, access) || is_refused {
                 return None;
             }
-            let dirty = if access == Access::Write {
-                format.dirty
-            } else {
-                0
-            };
             // The owner of an entry leaves its accessed bit clear.
-            let used = format.loaded(value, self.cpu) | dirty;
+            let used = format.loaded(value, self.cpu);
+            let used = match access {
+                Access::Write if !format.is_dirty(value) => format.stored_to(used),
+                _ => used,
+            };
+            if used != value && format.faults_for_marks && !self.machine().options().marks {
+                return None;
+            }
             if used != value && entry.replace(value, used).is_err() {
                 continue;
             }
@@ -275,9 +276,7 @@ impl<'a> SoftCpu<'a> {
                 host: self
                     .machine()
                     .pointer(Frame(format.frame(value).0 + number)),
-                write: !is_frozen
-                    && format.is_writable(value)
-                    && (value | dirty) & format.dirty != 0,
+                write: !is_frozen && format.is_writable(value) && format.is_dirty(used),
                 execute: format.is_executable(value),
                 execute_only,
             };
@@ -290,11 +289,10 @@ impl<'a> SoftCpu<'a> {
     /// changed the entry and not flushed it yet. The entry also says that this CPU may hold it.
     #[cold]
     fn check_hit(&self, hit: &Translation) {
-        let format = MarkedX86_64::FORMAT;
+        let format = Entries::FORMAT;
         // SAFETY: as in `walk`: the tables are those that the hit came from, and marked since.
-        let walked = unsafe {
-            walk::<MarkedX86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page))
-        };
+        let walked =
+            unsafe { walk::<Entries, Soft>(self.machine(), self.space.id().root, Page(hit.page)) };
         let (value, link, number) = match walked {
             Walk::Leaf { value, link, .. } => (value, link, 0),
             Walk::Huge { value, link, .. } => (value, link, hit.page % ENTRIES as u64),

@@ -48,5 +48,5 @@ mod vcpu;
 
 pub use arena::Arena;
 pub use cpu::{SoftCpu, Trap};
-pub use machine::{Atomics, Options, Soft, SoftMemory, SoftSpace};
+pub use machine::{Atomics, Entries, Options, Soft, SoftMemory, SoftSpace};
 pub use vcpu::{Exit, SoftGuest, SoftVcpu};

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use faultless_frames::{Descriptor, FrameCache, Frames, Watermarks};
 use faultless_mm::{HugeMode, Layout, Machine, Memory, OwnedSpace, Participant, PerCpu, Policy};
-use faultless_paging::{Access, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory, SpaceId};
+use faultless_paging::{Access, Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId};
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
 use faultless_trace::{Counter, Event, Kind, Mask, Switch, Tracer};
@@ -37,6 +37,8 @@ pub struct Options {
     pub execute_only: bool,
     /// How atomic instructions fault.
     pub atomics: Atomics,
+    /// The CPUs mark entries as used and written, if the format lets them leave that to software.
+    pub marks: bool,
     /// Which mappings get huge pages.
     pub huge: HugeMode,
     /// What is recorded: events, latencies, or nothing.
@@ -67,6 +69,7 @@ impl Default for Options {
             reclaims: false,
             execute_only: false,
             atomics: Atomics::Write,
+            marks: std::env::var_os("FAULTLESS_MARKS").is_none_or(|marks| marks != "software"),
             huge: match std::env::var_os("FAULTLESS_HUGE").is_some_and(|mode| mode == "always") {
                 true => HugeMode::Always,
                 false => HugeMode::Never,
@@ -76,6 +79,13 @@ impl Default for Options {
         }
     }
 }
+
+/// The format of the machine's page-table entries.
+#[cfg(not(feature = "aarch64"))]
+pub type Entries = faultless_paging::MarkedX86_64;
+/// The format of the machine's page-table entries.
+#[cfg(feature = "aarch64")]
+pub type Entries = faultless_paging::MarkedAArch64;
 
 /// The memory core of a soft machine.
 pub type SoftMemory = Memory<Soft>;
@@ -404,7 +414,7 @@ impl faultless_paging::Tlb for Soft {
 }
 
 impl Machine for Soft {
-    type Format = MarkedX86_64;
+    type Format = Entries;
     type Frames = Frames<Arena>;
 
     #[inline]

@@ -145,6 +145,8 @@ impl EntryFormat for Ept {
         execute_only: 0,
         accessed: 1 << 8,
         dirty: 1 << 9,
+        clean: 0,
+        faults_for_marks: false,
         address: 0x000f_ffff_ffff_f000,
         claim: 1 << 11,
         hidden: 1 << 52,
@@ -194,6 +196,9 @@ impl EntryFormat for Stage2 {
         execute_only: 0,
         accessed: 1 << 10,
         dirty: 1 << 51,
+        clean: 0,
+        // The machine sets the access flag (`VTCR_EL2.HA`).
+        faults_for_marks: false,
         address: 0x0000_ffff_ffff_f000,
         claim: 1 << 55,
         hidden: 1 << 57,

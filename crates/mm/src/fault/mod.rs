@@ -367,6 +367,7 @@ impl<M: Machine> AddressSpace<M> {
             _ if format.permits(at.value, access)
                 || N::FORCES && self.suffices(at.value, access) =>
             {
+                self.mark_touched(&at, access)?;
                 prepared.count_wait();
                 prepared.trail.ends(How::Spurious);
             }
@@ -402,6 +403,21 @@ impl<M: Machine> AddressSpace<M> {
 
         // 10. Count, on this CPU's lines.
         Ok(self.done(mode, Outcome::Resolved))
+    }
+
+    /// Marks a present entry, which permits the access, as used or written, where hardware leaves that to software. The
+    /// entry is not claimed: the mark may appear at any moment, as if hardware had set it.
+    #[inline]
+    pub(crate) fn mark_touched(&self, at: &PteRef<'_>, access: Access) -> Result<(), Retry> {
+        let format = Self::FORMAT;
+        if !format.faults_for_marks || !format.permits(at.value, access) {
+            return Ok(());
+        }
+        let marked = format.touched(at.value, access);
+        match marked == at.value || at.entry.replace(at.value, marked).is_ok() {
+            true => Ok(()),
+            false => Err(Retry::EntryClaimed),
+        }
     }
 
     /// Maps a fresh zeroed page: a write to an empty entry or to the zero page.

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bitflags::bitflags;
 
 use super::paging::{TCR_HA, TCR_HD};
+use super::start_info::Choices;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 
 bitflags! {
@@ -51,14 +52,18 @@ fn field(register: u64, shift: u32) -> u64 {
 }
 
 /// Detects the features by the identification registers.
-pub fn detect() -> Features {
+pub fn detect(choices: Choices) -> Features {
     let isar0 = read_sysreg!("id_aa64isar0_el1");
     let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
     let mut found = Features::empty();
     found.set(Features::ATOMICS, field(isar0, 20) >= 2);
     found.set(Features::PAN, field(mmfr1, 20) >= 1);
-    found.set(Features::ACCESSED, field(mmfr1, 0) >= 1);
-    found.set(Features::DIRTY, field(mmfr1, 0) >= 2);
+    let marks = match choices.software_marks {
+        true => 0,
+        false => field(mmfr1, 0),
+    };
+    found.set(Features::ACCESSED, marks >= 1);
+    found.set(Features::DIRTY, marks >= 2);
     found.set(Features::RNDR, field(isar0, 60) >= 1);
     FEATURES.store(found.bits(), Ordering::Relaxed);
     CAPABILITIES.store(capabilities(isar0), Ordering::Relaxed);
@@ -116,8 +121,9 @@ pub fn enable() {
     if features().contains(Features::ACCESSED) {
         control |= TCR_HA;
     }
-    // Not yet: the format of entries says by this bit that a page is dirty.
-    let _ = TCR_HD;
+    if features().contains(Features::DIRTY) {
+        control |= TCR_HD;
+    }
     // SAFETY: These bits change how accesses are recorded in entries, and what user mode may read: the virtual
     // counter, floating-point and vector registers.
     unsafe {

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod gic;
 pub mod layout;
 pub mod legacy;
+mod memory_functions;
 pub mod paging;
 pub mod pci;
 pub mod power;

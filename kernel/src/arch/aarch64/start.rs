@@ -2,7 +2,7 @@
 
 use super::features::{self, Features};
 use super::start_info::StartInfo;
-use super::{debugcon, gic, paging, pci, percpu, power, serial, smp, time, window};
+use super::{debugcon, gic, paging, pci, percpu, power, serial, smp, time, tlb, window};
 use crate::memory::boot_frames::BootFrames;
 use crate::report::refuse;
 use crate::start::{self, Machine};
@@ -18,13 +18,14 @@ pub extern "C" fn kernel_start(tree: u64, image: u64) -> ! {
     pci::find(&info.devices);
     debugcon::find(&info.devices);
     console::begin();
-    if !features::detect().contains(Features::ATOMICS | Features::PAN) {
+    if !features::detect(info.choices).contains(Features::ATOMICS | Features::PAN) {
         refuse(format_args!(
             "the CPU is older than Armv8.1: it has no atomic instructions, or no PAN"
         ));
     }
     let mut frames = BootFrames::new(&info);
     features::enable();
+    tlb::choose(!info.choices.interrupts_flush);
     paging::set_empty_root(frames.allocate_zeroed(1));
     paging::build(&info, &mut frames, true, info.memory_begins(), 0);
     pci::map(&mut frames);

@@ -49,6 +49,33 @@ pub struct Devices {
     pub by_smc: bool,
 }
 
+/// What the kernel's command line chooses, for measurements: `marks=software` leaves the accessed and dirty bits to
+/// the memory core although the hardware could set them, and `flush=interrupts` interrupts other CPUs instead of a
+/// broadcast by the hardware.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Choices {
+    pub software_marks: bool,
+    pub interrupts_flush: bool,
+}
+
+impl Choices {
+    /// Reads the command line.
+    ///
+    /// # Errors
+    /// There is a word that means nothing.
+    fn read(line: &str) -> Result<Self, &'static str> {
+        let mut choices = Self::default();
+        for word in line.split_ascii_whitespace() {
+            match word {
+                "marks=software" => choices.software_marks = true,
+                "flush=interrupts" => choices.interrupts_flush = true,
+                _ => return Err("unknown word on the kernel's command line"),
+            }
+        }
+        Ok(choices)
+    }
+}
+
 /// The start information.
 pub struct StartInfo {
     pub ranges: ArrayVec<Range, 64>,
@@ -57,6 +84,7 @@ pub struct StartInfo {
     /// The hardware's numbers of all CPUs.
     pub cpus: ArrayVec<u64, MAX_CPUS>,
     pub devices: Devices,
+    pub choices: Choices,
 }
 
 /// A property as a number of one or two cells.
@@ -135,6 +163,7 @@ impl StartInfo {
             let node = find(name)?;
             Some((registers(node, 0)?, interrupt(node)?))
         };
+        let line = chosen.and_then(|node| node.property("bootargs")?.as_str());
         let controller = find("arm,gic-v3").ok_or("the machine has no GICv3")?;
         let method = tree
             .find_node("/psci")
@@ -142,6 +171,7 @@ impl StartInfo {
         Ok(Self {
             ranges: ranges.take(64).collect(),
             module,
+            choices: Choices::read(line.unwrap_or_default())?,
             cpus: ids.map(|id| id & AFFINITY).take(MAX_CPUS).collect(),
             devices: Devices {
                 interrupts: (

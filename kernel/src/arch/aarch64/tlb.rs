@@ -1,5 +1,7 @@
 //! Flushes of translations: this CPU's, and those of all CPUs at once, which the hardware broadcasts.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use faultless_paging::{Flush, PAGE_SIZE, SpaceId};
 
 /// The largest number of pages that a CPU flushes one by one for itself; beyond it everything is flushed.
@@ -8,9 +10,17 @@ pub const MAX_SINGLE: u64 = 33;
 const MAX_BROADCAST: u64 = 512;
 
 /// Whether the hardware flushes other CPUs.
+static BROADCASTS: AtomicBool = AtomicBool::new(true);
+
+/// Chooses whether the hardware flushes other CPUs, or an interrupt makes them do it; at boot.
+pub fn choose(broadcasts: bool) {
+    BROADCASTS.store(broadcasts, Ordering::Relaxed);
+}
+
+/// Whether the hardware flushes other CPUs.
 #[inline]
 pub fn broadcasts() -> bool {
-    true
+    BROADCASTS.load(Ordering::Relaxed)
 }
 
 /// The operand of a flush by address, of all spaces.

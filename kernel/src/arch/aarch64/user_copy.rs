@@ -35,29 +35,31 @@ pub unsafe fn copy(to: u64, from: u64, length: usize) -> bool {
     }
 }
 
+/// The fixup label is the same for all; the numbers before are those of the instructions.
 macro_rules! copy {
-    ($load8:expr, $store8:expr, $load1:expr, $store1:expr,
-     $to:ident, $from:ident, $length:ident) => {{
+    ($load:expr, $store:expr, $load1:expr, $store1:expr, $to:ident, $from:ident, $length:ident) => {{
         let failed: u64;
         // SAFETY: Faults on the user side go to the fixup; the kernel side is the caller's promise.
         unsafe {
             core::arch::asm!(
-                "cbz {words}, 3f",
+                "subs {length}, {length}, #32",
+                "b.lo 3f",
                 "2:",
-                $load8,
-                $store8,
-                "add {to}, {to}, #8",
-                "add {from}, {from}, #8",
-                "subs {words}, {words}, #1",
-                "b.ne 2b",
+                $load,
+                $store,
+                "add {to}, {to}, #32",
+                "add {from}, {from}, #32",
+                "subs {length}, {length}, #32",
+                "b.hs 2b",
                 "3:",
-                "cbz {tail}, 5f",
+                "adds {length}, {length}, #32",
+                "b.eq 5f",
                 "4:",
                 $load1,
                 $store1,
                 "add {to}, {to}, #1",
                 "add {from}, {from}, #1",
-                "subs {tail}, {tail}, #1",
+                "subs {length}, {length}, #1",
                 "b.ne 4b",
                 "5:",
                 "mov {failed}, #0",
@@ -67,9 +69,11 @@ macro_rules! copy {
                 "775:",
                 to = inout(reg) $to => _,
                 from = inout(reg) $from => _,
-                words = inout(reg) $length / 8 => _,
-                tail = inout(reg) $length % 8 => _,
-                value = out(reg) _,
+                length = inout(reg) $length => _,
+                a = out(reg) _,
+                b = out(reg) _,
+                c = out(reg) _,
+                d = out(reg) _,
                 failed = out(reg) failed,
                 options(nostack),
             );
@@ -80,10 +84,15 @@ macro_rules! copy {
 
 unsafe fn copy_in(to: u64, from: u64, length: usize) -> bool {
     copy!(
-        guarded!("771", "773", "ldtr {value}, [{from}]"),
-        "str {value}, [{to}]",
-        guarded!("772", "773", "ldtrb {value:w}, [{from}]"),
-        "strb {value:w}, [{to}]",
+        concat!(
+            guarded!("761", "773", "ldtr {a}, [{from}]"),
+            guarded!("762", "773", "ldtr {b}, [{from}, #8]"),
+            guarded!("763", "773", "ldtr {c}, [{from}, #16]"),
+            guarded!("764", "773", "ldtr {d}, [{from}, #24]"),
+        ),
+        "stp {a}, {b}, [{to}]\nstp {c}, {d}, [{to}, #16]",
+        guarded!("765", "773", "ldtrb {a:w}, [{from}]"),
+        "strb {a:w}, [{to}]",
         to,
         from,
         length
@@ -92,10 +101,15 @@ unsafe fn copy_in(to: u64, from: u64, length: usize) -> bool {
 
 unsafe fn copy_out(to: u64, from: u64, length: usize) -> bool {
     copy!(
-        "ldr {value}, [{from}]",
-        guarded!("771", "773", "sttr {value}, [{to}]"),
-        "ldrb {value:w}, [{from}]",
-        guarded!("772", "773", "sttrb {value:w}, [{to}]"),
+        "ldp {a}, {b}, [{from}]\nldp {c}, {d}, [{from}, #16]",
+        concat!(
+            guarded!("761", "773", "sttr {a}, [{to}]"),
+            guarded!("762", "773", "sttr {b}, [{to}, #8]"),
+            guarded!("763", "773", "sttr {c}, [{to}, #16]"),
+            guarded!("764", "773", "sttr {d}, [{to}, #24]"),
+        ),
+        "ldrb {a:w}, [{from}]",
+        guarded!("765", "773", "sttrb {a:w}, [{to}]"),
         to,
         from,
         length

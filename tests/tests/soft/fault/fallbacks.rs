@@ -3,8 +3,8 @@
 //! given up.
 
 use faultless_mm::{Counter, HugeMode, Policy, SegvCode, flags};
-use faultless_paging::{Claim, Page, Walk, X86_64, walk};
-use faultless_soft::{SoftCpu, SoftSpace, Trap};
+use faultless_paging::{Claim, Page, Walk, walk};
+use faultless_soft::{Entries, SoftCpu, SoftSpace, Trap};
 use faultless_sync::Cpu;
 use faultless_tests::counting::counted;
 use faultless_tests::space;
@@ -18,10 +18,10 @@ const AT: u64 = 1 << 36;
 const TABLE: u64 = 2 << 20;
 
 /// Claims the entry of a page for CPU 0, or the one above it that is empty.
-fn claim(space: &SoftSpace, address: u64) -> Claim<'_, X86_64> {
+fn claim(space: &SoftSpace, address: u64) -> Claim<'_, Entries> {
     let machine = space.memory().machine();
     // SAFETY: nothing is unmapped in this test, so that no table is freed.
-    let walked = unsafe { walk::<X86_64, _>(machine, space.id().root, Page::containing(address)) };
+    let walked = unsafe { walk::<Entries, _>(machine, space.id().root, Page::containing(address)) };
     let (entry, value) = match walked {
         Walk::Leaf { entry, value, .. } => (entry, value),
         Walk::Missing { entry, .. } => (entry, 0),

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use faultless_mm::{
     Access, Caching, Device, EntryFormat, Errno, Frame, Locked, OpenedDevice, Outcome, PageState,
-    Pager, Taken, Usage, X86_64, advice, flags, lock_all_flags, remap_flags,
+    Pager, Taken, Usage, advice, flags, lock_all_flags, remap_flags,
 };
-use faultless_soft::{Soft, SoftCpu, Trap};
+use faultless_soft::{Entries, Soft, SoftCpu, Trap};
 use faultless_tests::frames_device::{PAGE, SHARED, device, map, word};
 use faultless_tests::{DEVICE_PAGES, budget, each_policy};
 
@@ -68,7 +68,7 @@ fn programs_reach_its_frames() {
 #[test]
 fn entries_say_what_they_are() {
     each_policy(1, 32, |cpu, space, memory| {
-        let format = X86_64::FORMAT;
+        let format = Entries::FORMAT;
         let _device = mapped(cpu);
         let first = memory.machine().device_frames().start;
         let is_its = |at: u64, index| {
@@ -331,7 +331,7 @@ fn its_end_is_told() {
 #[test]
 fn frames_that_no_entry_can_name_are_refused() {
     each_policy(1, 32, |_, _, memory| {
-        let last = X86_64::FORMAT.address / PAGE;
+        let last = Entries::FORMAT.address / PAGE;
         let new = |frames| Device::new(memory, frames, Caching::Cached, None, 0).is_ok();
         assert!(new(last - 1..last));
         assert!(new(8..8));

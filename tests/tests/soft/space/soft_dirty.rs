@@ -2,10 +2,10 @@
 //! the last clearing, whatever has happened to them and to their mappings.
 
 use faultless_mm::{
-    AddressSpace, AgingMode, EntryFormat, MarkedX86_64, MemoryObject, Opened, PAGE_SIZE, advice,
-    flags, remap_flags,
+    AddressSpace, AgingMode, EntryFormat, MemoryObject, Opened, PAGE_SIZE, advice, flags,
+    remap_flags,
 };
-use faultless_soft::{SoftCpu, SoftSpace};
+use faultless_soft::{Entries, SoftCpu, SoftSpace};
 use faultless_tests::each_policy;
 
 const PAGE: u64 = PAGE_SIZE;
@@ -342,7 +342,7 @@ fn what_counts_as_unused_is_used_again() {
         map(space, RW, ANON);
         fill(cpu);
         let entry = |number| space.entry(page(number)).unwrap();
-        let is_used = |number| MarkedX86_64::FORMAT.is_used(entry(number));
+        let is_used = |number| Entries::FORMAT.is_used(entry(number));
         space.clear_accessed(AgingMode::Objects);
         assert!(is_used(1));
         space.clear_accessed(AgingMode::Anonymous);

@@ -230,6 +230,7 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<bool, Retry> {
         let format = Self::FORMAT;
         if format.permits(at.value, access) {
+            self.mark_touched(at, access)?;
             prepared.trail.ends(How::Spurious);
             return Ok(true);
         }
