@@ -101,7 +101,7 @@ static void opening(void)
     SAY(open("append", O_WRONLY | O_TRUNC));
     show("append");
     SAY(open("/proc/self/maps", O_RDONLY | O_DIRECTORY));
-    SAY(fcntl(open("file", O_RDWR | O_NONBLOCK | O_CLOEXEC), F_GETFL));
+    SAY(fcntl(open("file", O_RDWR | O_NONBLOCK | O_CLOEXEC), F_GETFL) & ~O_LARGEFILE);
     fd = open("/proc/meminfo", O_RDONLY);
     SAY(pread(fd, path, 5, 3));
     close(fd);

@@ -17,8 +17,9 @@ enum { POPULATE_READ = 22, POPULATE_WRITE = 23, ZERO_RANGE = 16 };
 
 #define NAME "/dev/shm/faultless-mapped"
 // Only this program maps memory there.
-static char *const at = (char *)0x100000000000;
-static char *const other = (char *)0x100100000000;
+// Unknown to the compiler, so that it orders no access through one by the other's.
+static char *volatile at = (char *)0x100000000000;
+static char *volatile other = (char *)0x100100000000;
 
 static int file(long size, char what)
 {

@@ -36,7 +36,7 @@ static void about(int fd)
     CHECK(readlink(path, link, sizeof link - 1) > 0);
     printf("mode %o links %d size %ld blocks %ld flags %x fd %d %s seals %x\n", status.st_mode,
            (int)status.st_nlink, (long)status.st_size, (long)status.st_blocks,
-           fcntl(fd, F_GETFL), fcntl(fd, F_GETFD), link, fcntl(fd, F_GET_SEALS));
+           fcntl(fd, F_GETFL) & ~O_LARGEFILE, fcntl(fd, F_GETFD), link, fcntl(fd, F_GET_SEALS));
 }
 
 static void making(void)

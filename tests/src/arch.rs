@@ -32,6 +32,21 @@ impl Arch {
         }
     }
 
+    /// What makes programs print the same on every architecture: a signed `char`, the layout that linkers give to
+    /// programs for x86-64, and a real vfork.
+    pub const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Arch::X86_64 => &[],
+            Arch::AArch64 => &[
+                "-D_GNU_SOURCE=",
+                "-fsigned-char",
+                "-Wl,-z,max-page-size=4096,-z,separate-code",
+                "-include",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/c/vfork.h"),
+            ],
+        }
+    }
+
     /// The path of the loader of dynamically linked musl programs, which is also their C library.
     pub const fn interpreter(self) -> &'static str {
         match self {

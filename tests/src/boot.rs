@@ -218,9 +218,9 @@ pub fn assert_prints_as_on_linux_6_12(name: &str, machine: Machine) {
 
 /// The same as [`assert_prints_as_on_linux`] for a program that is dynamically linked.
 pub fn assert_prints_as_on_linux_when_dynamic(name: &str, machine: Machine) {
-    let program = compile_dynamic(name);
-    let linux = linux::printed_on_the_host(&compile_for_the_host(name));
     let arch = Arch::of_machines();
+    let program = compile_dynamic(name, arch);
+    let linux = linux::printed_on_the_host(&compile_dynamic(name, Arch::X86_64));
     let library = fs::read(arch.library()).expect("the musl package has it");
     let others = [(&arch.interpreter()[1..], &library[..])];
     assert_prints(&archive_with(&program, &[], &others), &linux, machine);

@@ -37,9 +37,9 @@ pub fn compile_for_the_host(name: &str) -> Vec<u8> {
     compile_as(name, Arch::X86_64, &["-static"])
 }
 
-/// Compiles it for the machines as a dynamically linked program.
-pub fn compile_dynamic(name: &str) -> Vec<u8> {
-    compile_as(name, Arch::of_machines(), &["-fPIE", "-pie"])
+/// Compiles it as a dynamically linked program.
+pub fn compile_dynamic(name: &str, arch: Arch) -> Vec<u8> {
+    compile_as(name, arch, &["-fPIE", "-pie"])
 }
 
 fn compile_as(name: &str, arch: Arch, how: &[&str]) -> Vec<u8> {
@@ -49,6 +49,7 @@ fn compile_as(name: &str, arch: Arch, how: &[&str]) -> Vec<u8> {
     let status = Command::new(arch.compiler())
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
         .args(how)
+        .args(arch.flags())
         .args(["-pthread", "-o"])
         .args([&program, &source])
         .status()

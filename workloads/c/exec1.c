@@ -8,6 +8,7 @@
 
 #define _GNU_SOURCE
 #include "process.h"
+#include "vfork.h"
 
 #include <sys/auxv.h>
 

@@ -9,6 +9,7 @@
 
 #define _GNU_SOURCE
 #include "common.h"
+#include "vfork.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -31,6 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../c/vfork.h"
 #include "channels.h"
 #include "swap.h"
 

@@ -43,7 +43,9 @@ pub fn workloads(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
 /// Builds the program that a Linux beside our kernel starts first.
 pub fn linux_init(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let source = layout.linux_init_source();
-    let sources = files_in(source.parent().unwrap_or(&source)).map_err(|error| refuse(&error))?;
+    let sources = files_in(source.parent().unwrap_or(&source));
+    let mut sources = sources.map_err(|error| refuse(&error))?;
+    sources.push(layout.program_sources().join("vfork.h"));
     let program = layout.linux().join(format!("init{}", arch.suffix()));
     compile(layout, &source, &program, &sources, arch)
 }
