@@ -4,8 +4,9 @@
 use linux_raw_sys::general as linux;
 
 use super::action::Action;
-use super::pending::{Info, Trap};
+use super::pending::Info;
 use super::{action, bit};
+use crate::arch::trap;
 use crate::sched::thread::{Thread, Work};
 
 /// A trap that becomes a signal.
@@ -24,15 +25,7 @@ pub struct Fault {
 /// Raises a signal for the current thread.
 pub fn fault(thread: &'static Thread, fault: Fault) {
     let mut signals = thread.signals.lock();
-    signals.trap.number = fault.trap;
-    signals.trap.error = fault.error;
-    if fault.trap == 14 {
-        // Other traps leave the address of the last page fault, as CR2 does.
-        signals.trap = Trap {
-            address: fault.address,
-            ..signals.trap
-        };
-    }
+    trap::remember(&mut signals.trap, &fault);
     drop(signals);
     raise(
         thread,

@@ -327,5 +327,7 @@ fn exceeds(value: u64, mapping: &Mapping, format: faultless_paging::Format) -> b
         && (protection.is_none()
             || (format.is_writable(value) && !protection.write)
             || (format.is_executable(value) && !protection.execute)
-            || format.is_execute_only(value) != protection.is_execute_only())
+            // Where entries cannot say that text may not be read, it may be.
+            || (format.execute_only != 0
+                && format.is_execute_only(value) != protection.is_execute_only()))
 }

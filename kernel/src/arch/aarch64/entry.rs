@@ -193,6 +193,16 @@ global_asm!(
     "eret",
     // In kernel mode: an access to user memory, or a bug.
     "kernel_sync:",
+    // Whether the stack pointer is on the thread's stack or below it, by its place in the slot (`memory::stacks`).
+    // No register is free yet: this exchanges x0 and sp by sums.
+    "add sp, sp, x0",
+    "sub x0, sp, x0",
+    "tbnz x0, #15, 8f",
+    "tbz x0, #14, 9f",
+    "tbz x0, #13, 9f",
+    "8:",
+    "sub x0, sp, x0",
+    "sub sp, sp, x0",
     save_fast!(),
     "mrs x0, far_el1",
     "mov x2, sp",
@@ -208,6 +218,15 @@ global_asm!(
     "kernel_bad:",
     save_fast!(),
     "b 7b",
+    // The stack has overflown into its guard. The boot stack is not needed any more.
+    "9:",
+    "sub x0, sp, x0",
+    "msr tpidrro_el0, x0",
+    "ldr x0, =boot_stack_end",
+    "mov sp, x0",
+    "mrs x0, tpidrro_el0",
+    "b kernel_bad",
+    ".ltorg",
     // Interrupts where the kernel lets them in.
     "kernel_interrupt:",
     save_fast!(),

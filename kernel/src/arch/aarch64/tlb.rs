@@ -42,6 +42,16 @@ pub fn flush_everything() {
     }
 }
 
+/// Drops this CPU's translation of a page, for its next access in user mode.
+#[inline]
+pub fn flush_page(address: u64) {
+    // SAFETY: As above. The return to user mode is the last barrier.
+    unsafe {
+        core::arch::asm!("tlbi vaae1, {}", "dsb nsh", in(reg) operand(address),
+            options(nostack, preserves_flags));
+    }
+}
+
 /// Drops this CPU's translations of a range, page by page.
 pub fn flush_pages(start: u64, end: u64) {
     // SAFETY: As above.

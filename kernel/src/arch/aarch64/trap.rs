@@ -9,10 +9,11 @@ use super::frame::{FastFrame, TrapFrame};
 use super::interrupts::{self, Kind};
 use super::sources::{FLUSH, RESCHEDULE, TIMER};
 use super::sysreg::read_sysreg;
-use super::{gic, percpu, power, serial, shootdown, time};
+use super::{gic, percpu, power, serial, shootdown, time, tlb};
 use crate::memory::{Access, USER_END};
 use crate::process;
 use crate::signal::force::{self, Fault};
+use crate::signal::pending::Trap;
 
 /// The class of an exception, in its syndrome.
 const CLASS: u32 = 26;
@@ -33,11 +34,14 @@ const LONG: u64 = 1 << 25;
 
 /// The status of an abort: translation, access flag and permission faults, each at four levels; alignment.
 const TRANSLATION: u64 = 0x04;
+const PERMISSION: u64 = 0x0c;
 const PERMISSION_END: u64 = 0x10;
 const ALIGNMENT: u64 = 0x21;
 
-/// The number of a page fault in a signal's context, as far as the kernel tells traps apart.
-const PAGE_FAULT: u64 = 14;
+/// Kinds of traps, as far as the context of a signal handler differs. The last kind is that of all others.
+const PAGE_FAULT: u64 = 1;
+const SILENT: u64 = 2;
+const OTHER: u64 = 0;
 
 #[inline]
 fn access_of(syndrome: u64) -> Access {
@@ -56,10 +60,29 @@ fn is_page_fault(syndrome: u64) -> bool {
     (TRANSLATION..PERMISSION_END).contains(&(syndrome & STATUS))
 }
 
+/// After a permission fault, drops this CPU's translation. The hardware keeps it, and the memory core raises entries
+/// without a flush: without this, the access would fault for ever.
+#[inline]
+fn forget_translation(address: u64, syndrome: u64) {
+    if syndrome & (STATUS & !3) == PERMISSION {
+        tlb::flush_page(address);
+    }
+}
+
 /// An address without the byte that user mode may use for tags.
 #[inline]
 fn untagged(address: u64) -> u64 {
     ((address << 8) as i64 >> 8) as u64
+}
+
+/// What a handler's context says of a fault. As on Linux, breakpoints and steps leave it as it was, and of others there
+/// is no address.
+pub fn remember(trap: &mut Trap, fault: &Fault) {
+    match fault.trap {
+        SILENT => {}
+        PAGE_FAULT => (trap.address, trap.error) = (fault.address, fault.error),
+        _ => (trap.address, trap.error) = (0, fault.error),
+    }
 }
 
 /// Handles an abort in user mode. 0: resolved, the program continues.
@@ -69,6 +92,7 @@ pub extern "C" fn user_page_fault(address: u64, syndrome: u64) -> u32 {
         true => fault::resolve(address, access_of(syndrome), false),
         false => MAP_ERROR,
     };
+    forget_translation(address, syndrome);
     if outcome != RESOLVED
         && let Some(thread) = percpu::current()
     {
@@ -125,9 +149,13 @@ pub extern "C" fn kernel_sync(address: u64, syndrome: u64, frame: &mut FastFrame
     if syndrome >> CLASS != ACCESS_BY_KERNEL {
         return 1;
     }
-    let resolve = || match is_page_fault(syndrome) {
-        true => fault::resolve(address, access_of(syndrome), true),
-        false => ACCESS_ERROR,
+    let resolve = || {
+        let outcome = match is_page_fault(syndrome) {
+            true => fault::resolve(address, access_of(syndrome), true),
+            false => ACCESS_ERROR,
+        };
+        forget_translation(address, syndrome);
+        outcome
     };
     match fault::in_kernel(frame.pc, resolve) {
         Some(next) => frame.pc = next,
@@ -141,13 +169,20 @@ pub extern "C" fn exception_from_user(frame: *mut TrapFrame) {
     // SAFETY: The thread runs, so its frame is its own until it leaves.
     let (syndrome, here) = unsafe { ((*frame).fast.error, (*frame).fast.pc) };
     let thread = crate::sched::current();
-    let (signal, code, address) = match syndrome >> CLASS {
-        PC_ALIGNMENT => (linux::SIGBUS, linux::BUS_ADRALN, read_sysreg!("far_el1")),
-        STACK_ALIGNMENT => (linux::SIGBUS, linux::BUS_ADRALN, here),
-        FLOATING_POINT => (linux::SIGFPE, linux::FPE_FLTINV, here),
-        STEP => (linux::SIGTRAP, linux::TRAP_TRACE, here),
-        BREAKPOINT => (linux::SIGTRAP, linux::TRAP_BRKPT, here),
-        _ => (linux::SIGILL, linux::ILL_ILLOPC, here),
+    let (signal, code, address, trap, error) = match syndrome >> CLASS {
+        PC_ALIGNMENT => {
+            let address = read_sysreg!("far_el1");
+            (linux::SIGBUS, linux::BUS_ADRALN, address, OTHER, syndrome)
+        }
+        STACK_ALIGNMENT => {
+            // SAFETY: As above.
+            let address = unsafe { (*frame).fast.sp };
+            (linux::SIGBUS, linux::BUS_ADRALN, address, OTHER, syndrome)
+        }
+        FLOATING_POINT => (linux::SIGFPE, linux::FPE_FLTINV, here, SILENT, 0),
+        STEP => (linux::SIGTRAP, linux::TRAP_TRACE, here, SILENT, 0),
+        BREAKPOINT => (linux::SIGTRAP, linux::TRAP_BRKPT, here, SILENT, 0),
+        _ => (linux::SIGILL, linux::ILL_ILLOPC, here, OTHER, 0),
     };
     force::fault(
         thread,
@@ -156,8 +191,8 @@ pub extern "C" fn exception_from_user(frame: *mut TrapFrame) {
             code: code as i32,
             address,
             key: 0,
-            trap: 0,
-            error: syndrome,
+            trap,
+            error,
         },
     );
     crate::sched::leave(frame);

@@ -11,6 +11,10 @@ use super::{apic, idt, percpu, protection_keys, uaccess};
 use crate::memory::{Access, USER_END};
 use crate::process;
 use crate::signal::force::{self, Fault};
+use crate::signal::pending::Trap;
+
+/// The number of a page fault.
+const PAGE_FAULT: u64 = 14;
 
 const ERROR_PRESENT: u64 = 1;
 const ERROR_WRITE: u64 = 2;
@@ -37,6 +41,14 @@ fn resolve(address: u64, error: u64, by_kernel: bool) -> u32 {
         // The page itself allows the access.
         RESOLVED if error & ERROR_KEY != 0 && protection_keys::refuse(0, access) => KEY_ERROR,
         outcome => outcome,
+    }
+}
+
+/// What a handler's context says of a fault: of the last page fault it keeps the address, as CR2 does.
+pub fn remember(trap: &mut Trap, fault: &Fault) {
+    (trap.number, trap.error) = (fault.trap, fault.error);
+    if fault.trap == PAGE_FAULT {
+        trap.address = fault.address;
     }
 }
 
@@ -92,7 +104,7 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
                     CODE_ERROR => protection_keys::EXECUTE_ONLY,
                     _ => 0,
                 },
-                trap: 14,
+                trap: PAGE_FAULT,
                 error,
             },
         );
