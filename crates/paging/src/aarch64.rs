@@ -47,6 +47,7 @@ impl EntryFormat for AArch64 {
         dirty: 1 << 63,
         clean: 1 << 7,
         faults_for_marks: true,
+        breaks_before_make: true,
         address: 0x0000_ffff_ffff_f000,
         claim: 1 << 55,
         hidden: 1 << 5,

@@ -85,6 +85,8 @@ pub struct Format {
     /// Hardware may leave it to software to mark an entry as used or written: an access that the entry allows then
     /// faults ([`Format::touched`]).
     pub faults_for_marks: bool,
+    /// A huge page may be replaced by a table, or the reverse, only after its entry was not present and was flushed.
+    pub breaks_before_make: bool,
     /// The frame's physical address.
     pub address: u64,
     /// Software: claimed.
@@ -341,7 +343,7 @@ impl Format {
     }
 
     /// Returns `dirty` if hardware has marked a store by clearing `clean`.
-    #[inline]
+    #[inline(always)]
     const fn stored(&self, value: u64) -> u64 {
         if self.clean != 0 && value & self.clean == 0 {
             self.dirty
@@ -351,7 +353,7 @@ impl Format {
     }
 
     /// Returns the entry of a page that allows stores or not, as it says already, with `clean` as `dirty` says.
-    #[inline]
+    #[inline(always)]
     const fn with_clean(&self, value: u64) -> u64 {
         if self.clean == 0 {
             value
@@ -383,7 +385,7 @@ impl Format {
     }
 
     /// Returns the entry, which allows stores, as hardware marks it at a store.
-    #[inline]
+    #[inline(always)]
     pub const fn stored_to(&self, value: u64) -> u64 {
         if self.clean == 0 {
             value | self.dirty
@@ -463,7 +465,7 @@ impl Format {
 
     /// Returns a page's entry under another protection: hidden if nothing is allowed, else present. `write`:
     /// the entry allows stores now, but only if the page is soft-dirty and its stores are not reported.
-    #[inline]
+    #[inline(always)]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
         let kept = self.address | self.marks() | self.soft_dirty | self.device | self.uncached;
         let kept = kept | self.reports_writes;
@@ -479,7 +481,7 @@ impl Format {
     }
 
     /// Returns the entry without write permission.
-    #[inline]
+    #[inline(always)]
     pub const fn without_write(&self, value: u64) -> u64 {
         if self.is_present(value) {
             let written = value | self.stored(value) | self.clean;
@@ -502,7 +504,7 @@ impl Format {
     }
 
     /// Returns the entry with its page marked dirty and soft-dirty: it was written, or is about to be.
-    #[inline]
+    #[inline(always)]
     pub const fn written(&self, value: u64) -> u64 {
         self.with_clean(value | self.dirty | self.soft_dirty)
     }

@@ -25,6 +25,7 @@ impl EntryFormat for X86_64 {
         dirty: 1 << 6,
         clean: 0,
         faults_for_marks: false,
+        breaks_before_make: false,
         address: 0x000f_ffff_ffff_f000,
         claim: 1 << 9,
         hidden: 1 << 10,

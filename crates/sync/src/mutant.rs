@@ -73,6 +73,8 @@ pub enum Mutant {
     ForkWithoutFreeze,
     /// A fault proceeds in a table that a fork has not copied yet.
     FrozenIgnored,
+    /// A table takes the place of a huge page before its translation is flushed, where both must not be in a TLB.
+    SplitNotFlushed,
     /// Mapping a huge page validates only the slot of the page that faulted.
     SpanNotValidated,
     /// The table for the split of a huge page is taken before the page's entry is claimed.

@@ -147,6 +147,7 @@ impl EntryFormat for Ept {
         dirty: 1 << 9,
         clean: 0,
         faults_for_marks: false,
+        breaks_before_make: false,
         address: 0x000f_ffff_ffff_f000,
         claim: 1 << 11,
         hidden: 1 << 52,
@@ -199,6 +200,7 @@ impl EntryFormat for Stage2 {
         clean: 0,
         // The machine sets the access flag (`VTCR_EL2.HA`).
         faults_for_marks: false,
+        breaks_before_make: true,
         address: 0x0000_ffff_ffff_f000,
         claim: 1 << 55,
         hidden: 1 << 57,

@@ -47,6 +47,13 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
         false
     }
 
+    /// Whether the entry of a huge page has to be flushed as not present before a table takes its place. A CPU that may hold
+    /// both at once says no (AArch64: `FEAT_BBM` level 2), and spares each split a flush.
+    #[inline]
+    fn breaks_before_make(&self) -> bool {
+        Self::Format::FORMAT.breaks_before_make
+    }
+
     /// Whether a read fault may come from an instruction that also stores. If not, the engine is compiled without the question.
     const READS_MAY_WRITE: bool = false;
 

@@ -24,17 +24,18 @@ use crate::tree::mapping::ObjectRef;
 use crate::tune::MEMORY_SEARCHES;
 use huge::HeldHuge;
 
-/// The origin of an access, and what the machine has said of it.
+/// The origin of an access, and what the machine has said of it. The first two are `by_kernel`.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Origin {
     /// The program.
-    Program,
+    Program = 0,
+    /// The kernel, for the program.
+    Kernel = 1,
     /// The program, by an instruction of which the machine was asked whether it writes what it reads: no.
     Reads,
     /// As above: yes.
     Writes,
-    /// The kernel, for the program.
-    Kernel,
 }
 
 impl Origin {

@@ -15,7 +15,8 @@
 //!   that what was populated stays so; or, without memory for that, it is emptied.
 //! * A split changes neither what an address maps nor what is allowed there, so other CPUs go on meanwhile, and no TLB is
 //!   flushed. A TLB may then hold the huge translation and small ones, which agree; a flush of one of the pages flushes
-//!   both (Intel SDM, volume 3, 4.10.2.3 and 4.10.4.1).
+//!   both (Intel SDM, volume 3, 4.10.2.3 and 4.10.4.1). Where a TLB must not hold both ([`Machine::breaks_before_make`]), the
+//!   entry is not present until the huge translation is flushed: an access meanwhile faults, and tries again.
 //! * [`Tables::descend`] and the walks over a range split what they meet. What only looks uses [`Tables::look`] and
 //!   [`Tables::for_each_page`].
 //!
@@ -90,7 +91,7 @@ impl<M: Machine> Tables<M> {
         let interrupts = self.machine().interrupts_off();
         match self.is_huge_zero(value) {
             true => self.split_zero(entry, value, page),
-            false => self.split_frames(entry, value),
+            false => self.split_frames(entry, value, page),
         }
         self.machine().interrupts_restore(interrupts);
     }
@@ -127,7 +128,7 @@ impl<M: Machine> Tables<M> {
         true
     }
 
-    fn split_frames(&self, entry: &Entry, value: Value) {
+    fn split_frames(&self, entry: &Entry, value: Value, page: u64) {
         let first = Self::FORMAT.frame(value);
         let early = mutant(Mutant::DepositTakenBeforeClaim).then(|| self.take_deposit(first));
         let Ok(claim) = entry.claim_present::<M::Format>(value) else {
@@ -137,16 +138,30 @@ impl<M: Machine> Tables<M> {
             debug_assert!(false, "a huge page without a table");
             return;
         };
-        self.fill(frame, value);
-        match self.is_huge_of_object(value) {
+        let leave = || match self.is_huge_of_object(value) {
             true => leave_whole(self.memory, first),
             false => {
                 self.count_parts(first);
                 self.memory.count_huge(first, 1u64.wrapping_neg());
             }
+        };
+        if self.machine().breaks_before_make() {
+            let hidden = claim.hide(self.machine().cpu());
+            let before = hidden.before();
+            if !mutant(Mutant::SplitNotFlushed) {
+                let mut gather = Gather::new();
+                self.gather_huge(before, page, &mut gather);
+                self.flush_cpus(&mut gather);
+            }
+            self.fill(frame, before);
+            leave();
+            hidden.publish(Self::FORMAT.table(frame));
+        } else {
+            self.fill(frame, value);
+            leave();
+            // Release: the entries come before the table.
+            claim.publish(|_| Self::FORMAT.table(frame));
         }
-        // Release: the entries come before the table.
-        claim.publish(|_| Self::FORMAT.table(frame));
         self.count_split();
     }
 

@@ -55,6 +55,12 @@ impl<M: Machine> Tables<M> {
     /// Flushes what an operation has gathered, once, on the CPUs that run the space, after its guests.
     pub(crate) fn flush(&self, gather: &mut Gather) {
         self.tell_guests(gather);
+        self.flush_cpus(gather);
+    }
+
+    /// The same where guests show the same pages afterwards, and with the same rights.
+    #[inline(always)]
+    pub(crate) fn flush_cpus(&self, gather: &mut Gather) {
         let start = self.memory.trace_start();
         if let Some(flush) = gather.flush(self.machine(), &self.cpus, self.space_id()) {
             let bytes = flush.end - flush.start;

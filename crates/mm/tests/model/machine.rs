@@ -41,6 +41,8 @@ std::thread_local! {
     static LAZY: Cell<bool> = const { Cell::new(false) };
     /// Whether table walks of this model's machines mark the entries that they load.
     static MARKS: Cell<bool> = const { Cell::new(false) };
+    /// Whether TLBs of this model's machines must not hold a huge page and a page of it.
+    static BREAKS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs a model on a machine with table walks that mark the entries that they load.
@@ -54,6 +56,33 @@ pub fn with_marks(model: impl FnOnce()) {
     let _reset = Reset;
     MARKS.set(true);
     model();
+}
+
+/// Runs a model on a machine with TLBs that must not hold a huge page and a page of it (AArch64).
+#[cfg(loom)]
+pub fn with_breaks(model: impl FnOnce()) {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            BREAKS.set(false);
+        }
+    }
+    let _reset = Reset;
+    BREAKS.set(true);
+    model();
+}
+
+/// Under shuttle, some executions use such a machine.
+#[cfg(shuttle)]
+fn breaks_before_make() -> bool {
+    use shuttle::rand::{Rng, thread_rng};
+    BREAKS.get() || thread_rng().gen_bool(0.5)
+}
+
+/// Under loom, only the models of such machines do.
+#[cfg(loom)]
+fn breaks_before_make() -> bool {
+    BREAKS.get()
 }
 
 /// Under shuttle, some executions use a machine with marks and some do not.
@@ -186,6 +215,7 @@ pub struct Model {
     /// What vCPUs have cached of their second-level tables: one for each CPU.
     guest_tlbs: Box<[Mutex<CpuTlb>]>,
     marks_loads: bool,
+    breaks_before_make: bool,
     /// Flushes that other CPUs were asked for.
     remote_flushes: std::sync::atomic::AtomicU64,
     bus: AtomicU32,
@@ -277,6 +307,7 @@ impl Model {
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
             guest_tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
             marks_loads: marks_loads(),
+            breaks_before_make: breaks_before_make(),
             remote_flushes: std::sync::atomic::AtomicU64::new(0),
             bus: AtomicU32::new(0),
             left_behind: std::sync::atomic::AtomicBool::new(false),
@@ -633,6 +664,10 @@ impl Tlb for Model {
 impl Machine for Model {
     type Format = MarkedX86_64;
     type Frames = Self;
+
+    fn breaks_before_make(&self) -> bool {
+        self.breaks_before_make
+    }
 
     #[cfg(shuttle)]
     fn may_allocate(&self) -> bool {

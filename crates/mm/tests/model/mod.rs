@@ -21,6 +21,8 @@ mod world;
 
 #[cfg(loom)]
 pub use explore::explore;
+#[cfg(loom)]
+pub use machine::with_breaks;
 pub use machine::{Model, Translation, set_cpu, with_lazy_tlbs, with_marks};
 pub use processor::Processor;
 #[cfg(shuttle)]

@@ -1,6 +1,6 @@
 //! A CPU as programs see it: loads and stores through a TLB, with faults on a miss.
 
-use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
+use faultless_mm::{Access, EntryFormat, Machine as _, Outcome, SegvCode, X86_64};
 use faultless_paging::{ENTRIES, Entry, Frame, LEVELS, Page, Table, table};
 use faultless_sync::atomic::{Ordering, fence};
 
@@ -106,31 +106,55 @@ impl<'a> Processor<'a> {
             if let Some(result) = self.hit(page, access, &act) {
                 return Ok(result);
             }
-            self.machine().tlb(self.cpu).lock().unwrap().walks = true;
-            // Every later flush waits for the walk.
-            fence(Ordering::SeqCst);
-            let found = self.walk(page, access);
-            let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
-            tlb.walks = false;
-            if let Some(translation) = found {
-                let (translation, is_huge) = translation;
-                let first = page.0 & !(ENTRIES as u64 - 1);
-                match is_huge {
-                    true => tlb.huge.insert(first, translation),
-                    false => tlb.entries.insert(page.0, translation),
-                };
-                let result = act(match is_huge {
-                    true => translation.part(page.0),
-                    false => translation,
-                });
+            if let Some(result) = self.load_translation(page, access, &act) {
                 return Ok(result);
             }
-            drop(tlb);
             match self.space.fault(address, access) {
                 Outcome::Resolved => {}
                 error => return Err(error),
             }
         }
+    }
+
+    /// Loads a page's translation, though the TLB may have one, as hardware may at any moment.
+    #[cfg(loom)]
+    pub fn speculate(&self, address: u64) {
+        self.machine().step();
+        self.load_translation(Page::containing(address), Access::Read, &|_| {});
+    }
+
+    /// Walks the tables, keeps the translation, and performs the access, in one step after the walk.
+    fn load_translation<R>(
+        &self,
+        page: Page,
+        access: Access,
+        act: &impl Fn(Translation) -> R,
+    ) -> Option<R> {
+        self.machine().tlb(self.cpu).lock().unwrap().walks = true;
+        // Every later flush waits for the walk.
+        fence(Ordering::SeqCst);
+        let found = self.walk(page, access);
+        let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
+        tlb.walks = false;
+        let (translation, is_huge) = found?;
+        let first = page.0 & !(ENTRIES as u64 - 1);
+        let span = first..first + ENTRIES as u64;
+        let holds_other = match is_huge {
+            true => tlb.entries.keys().any(|page| span.contains(page)),
+            false => tlb.huge.contains_key(&first),
+        };
+        assert!(
+            !holds_other || !self.machine().breaks_before_make(),
+            "a TLB holds a huge page and a page of it"
+        );
+        match is_huge {
+            true => tlb.huge.insert(first, translation),
+            false => tlb.entries.insert(page.0, translation),
+        };
+        Some(act(match is_huge {
+            true => translation.part(page.0),
+            false => translation,
+        }))
     }
 
     /// Performs an access that the TLB allows, in one step.

@@ -8,7 +8,7 @@
 //!
 //! A huge page has two pages here: 0 and 1. At most three preemptions in the quick form.
 
-use crate::model::{PAGE, RW, Space, World, explore, with_lazy_tlbs, with_marks};
+use crate::model::{PAGE, RW, Space, World, explore, with_breaks, with_lazy_tlbs, with_marks};
 use faultless_mm::{Access, Counter, Outcome, PROT_READ, Policy, SegvCode, advice};
 use faultless_sync::{Mutant, with_flaw};
 
@@ -32,12 +32,12 @@ fn split(space: &Space, page: u64) {
 }
 
 /// CPU 1 loads and stores, and faults for nothing, while CPU 0 splits the page.
-#[test]
-fn a_split_beside_accesses() {
+fn a_split_and_accesses() {
     explore(Some(3), || {
         let world = written(2);
         let thread = world.run(1, |cpu| {
             cpu.set_bits(PAGE, 8).unwrap();
+            cpu.speculate(0);
             assert_eq!(cpu.load(0), Ok(1));
             assert_eq!(cpu.space().fault(0, Access::Write), Outcome::Resolved);
         });
@@ -50,7 +50,23 @@ fn a_split_beside_accesses() {
 }
 
 #[test]
-fn two_splits() {
+fn a_split_beside_accesses() {
+    a_split_and_accesses();
+}
+
+/// Where a TLB must not hold a huge page and a page of it.
+#[test]
+fn a_split_beside_accesses_that_breaks_before_it_makes() {
+    with_breaks(a_split_and_accesses);
+}
+
+#[test]
+#[should_panic(expected = "a TLB holds a huge page and a page of it")]
+fn broken_split_without_a_flush() {
+    with_breaks(|| with_flaw(Mutant::SplitNotFlushed, a_split_and_accesses));
+}
+
+fn two_at_once() {
     explore(Some(3), || {
         let world = written(2);
         let other = world.run(1, |cpu| split(cpu.space(), 1));
@@ -64,6 +80,12 @@ fn two_splits() {
         let census = world.finish();
         assert_eq!((census.pages, census.tables), (2, 2));
     });
+}
+
+#[test]
+fn two_splits() {
+    two_at_once();
+    with_breaks(two_at_once);
 }
 
 /// CPU 1 splits the page while CPU 0 unmaps page 0.
@@ -82,6 +104,7 @@ fn a_split_beside_a_zap() {
 #[test]
 fn a_split_beside_a_zap_of_a_part() {
     a_split_beside_a_zap();
+    with_breaks(a_split_beside_a_zap);
 }
 
 #[test]
@@ -123,6 +146,7 @@ fn a_split_and_a_discard() {
 fn a_discard_of_one_page_beside_a_load() {
     a_split_and_a_discard();
     with_marks(a_split_and_a_discard);
+    with_breaks(a_split_and_a_discard);
 }
 
 #[test]
