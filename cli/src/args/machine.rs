@@ -35,6 +35,11 @@ pub struct Resources {
     #[arg(long, value_enum, default_value = "always")]
     pub huge: Huge,
 
+    /// AArch64: resolve the first fault of an atomic instruction as the store that follows (Y), or as the load that it is, as
+    /// Linux does (N)
+    #[arg(long, value_name = "Y|N", default_value = "Y", value_parser = yes_or_no, action = clap::ArgAction::Set)]
+    pub atomic_rmw: bool,
+
     /// Set how the machine's guests work: tdp_mmu=N, fast_page_fault=N, eager_page_split=N,
     /// accessed_bits=N, dirty_bits=Y, with commas between them; 'compare' boots Linux with its KVM
     #[arg(long, value_name = "PARAMETERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
@@ -131,6 +136,14 @@ pub struct MachineArguments {
     /// What the program is given.
     #[command(flatten)]
     pub given: GivenArguments,
+}
+
+fn yes_or_no(text: &str) -> Result<bool> {
+    match text {
+        "Y" => Ok(true),
+        "N" => Ok(false),
+        _ => anyhow::bail!("has to be Y or N"),
+    }
 }
 
 fn folder(text: &str) -> Result<PathBuf> {

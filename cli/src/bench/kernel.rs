@@ -113,6 +113,7 @@ fn run(
         swap: None,
         huge: crate::huge::Huge::Never,
         kvm: None,
+        atomic_rmw: true,
         accel: Accel::Tcg,
         timeout: None,
         list_unknown: false,

@@ -40,6 +40,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
         swap: None,
         huge: arguments.resources.huge,
         kvm: arguments.resources.kvm.clone(),
+        atomic_rmw: arguments.resources.atomic_rmw,
         timeout: arguments.resources.timeout,
         output: if arguments.output {
             Sink::Stderr

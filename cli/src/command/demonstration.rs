@@ -82,6 +82,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         swap: arguments.on.resources.swap,
         huge: arguments.on.resources.huge,
         kvm: arguments.on.resources.kvm.clone(),
+        atomic_rmw: arguments.on.resources.atomic_rmw,
         accel: arguments.on.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.on.resources.timeout,
         list_unknown: arguments.on.list_unknown,

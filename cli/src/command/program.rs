@@ -68,6 +68,7 @@ pub fn request(
         swap: on.resources.swap,
         huge: on.resources.huge,
         kvm: on.resources.kvm.clone(),
+        atomic_rmw: on.resources.atomic_rmw,
         accel: on.accel.unwrap_or(Accel::Tcg),
         timeout: on.resources.timeout,
         list_unknown: on.list_unknown,

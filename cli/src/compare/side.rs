@@ -34,6 +34,8 @@ pub struct Conditions {
     pub huge: Huge,
     /// How its guests work, and whether Linux has its KVM.
     pub kvm: Option<Kvm>,
+    /// Whether our kernel resolves the first fault of an atomic instruction as a store.
+    pub atomic_rmw: bool,
     /// How long a run may take.
     pub timeout: Option<Duration>,
     /// Where the program's output goes.
@@ -73,6 +75,7 @@ impl Conditions {
             swap: self.swap,
             huge: self.huge,
             kvm: self.kvm.clone(),
+            atomic_rmw: self.atomic_rmw,
             accel: Accel::Tcg,
             timeout: self.timeout,
             list_unknown: false,

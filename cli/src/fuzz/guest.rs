@@ -112,6 +112,7 @@ impl GuestSide {
             // Programs switch them off, but for those of one scene.
             huge: crate::huge::Huge::Always,
             kvm: None,
+            atomic_rmw: true,
             accel: Accel::Tcg,
             timeout: Some(PATIENCE),
             list_unknown: false,

@@ -75,6 +75,8 @@ pub struct Request {
     pub huge: Huge,
     /// How its guests work; `None`: as they do by themselves, and Linux has no KVM.
     pub kvm: Option<Kvm>,
+    /// Whether the first fault of an atomic instruction is resolved as a store; of AArch64 alone.
+    pub atomic_rmw: bool,
     /// What executes its instructions; the soft machine ignores it.
     pub accel: Accel,
     /// How long it may take.

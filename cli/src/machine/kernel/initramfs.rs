@@ -102,6 +102,9 @@ fn fields(request: &Request, record: Mask, load: &Load, input: &StandardInput) -
         field("swap", swap.field().as_bytes());
     }
     field("huge", request.huge.field().as_bytes());
+    if !request.atomic_rmw {
+        field("atomic-rmw", b"0");
+    }
     if let Some(kvm) = &request.kvm {
         field("kvm", kvm.field().as_bytes());
         field("kvm-linux", kvm.of_linux().as_bytes());
@@ -169,6 +172,7 @@ mod tests {
             swap: Some("1M".parse().unwrap()),
             huge: crate::huge::Huge::Never,
             kvm: Some("tdp_mmu=N".parse().unwrap()),
+            atomic_rmw: true,
             accel: Accel::Tcg,
             timeout: None,
             list_unknown: false,

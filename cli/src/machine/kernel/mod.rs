@@ -55,6 +55,12 @@ impl Machine for Kernel {
         super::check_size(request, MOST_CPUS, MEMORY)?;
         let arch = request.arch;
         qemu::check_accel(request.accel, arch)?;
+        if !request.atomic_rmw && arch != Arch::AArch64 {
+            bail!(
+                "--atomic-rmw: an atomic instruction faults once on {}",
+                arch.title()
+            );
+        }
         if request.kvm.is_some() && arch != Arch::X86_64 {
             bail!("--kvm: there are no guests on {}", arch.title());
         }

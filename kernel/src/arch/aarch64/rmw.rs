@@ -1,6 +1,6 @@
 //! Atomic instructions of programs: on absent memory they fault as loads first, and would fault a second time as
 //! stores. The kernel looks at the instruction, and if it is one ([`faultless_mm::rmw`]), resolves the first fault as
-//! a store (Y. Shi, "mm: Force write fault for atomic RMW instructions", 2024).
+//! a store (Y. Shi, "arm64: mm: force write fault for atomic RMW instructions", 2024).
 //!
 //! - **The look cannot fault.** The hardware translates the program counter as for a load by the kernel (`AT S1E1R`),
 //!   which ignores what user mode may read, and takes no exception: execute-only text costs nothing more. The word is
