@@ -1,10 +1,11 @@
 //! Looks at an address space without changing it.
 
-use faultless_paging::{Frame, PAGE_SIZE, Page, Walk};
+use faultless_paging::{Access, Frame, PAGE_SIZE, Page, Walk};
 
 use crate::base::machine::Machine;
 use crate::object::MemoryObject;
 use crate::space::AddressSpace;
+use crate::table::huge::huge_span;
 use crate::tree::SlotState;
 use crate::tree::mapping::Attributes;
 
@@ -53,6 +54,19 @@ impl<M: Machine> AddressSpace<M> {
         self.entry(address).map(|value| Self::FORMAT.frame(value))
     }
 
+    /// Returns the end of the pages from `page` on that one entry lets a CPU access so, if it does: of a huge page, or
+    /// of this page.
+    pub(crate) fn permitted(&self, page: Page, access: Access) -> Option<u64> {
+        let section = self.memory().enter();
+        let walk = self.tables().look(page, &section);
+        let value = self.present_in(&walk, page)?;
+        let end = match walk {
+            Walk::Huge { .. } => huge_span(page.0).end,
+            _ => page.0 + 1,
+        };
+        Self::FORMAT.permits(value, access).then_some(end)
+    }
+
     /// Returns the entry of the page at an address, if one is present and not claimed: what hardware finds when
     /// it walks the tables. Takes no fault and sets no bit.
     pub fn entry(&self, address: u64) -> Option<u64> {
@@ -61,7 +75,13 @@ impl<M: Machine> AddressSpace<M> {
         }
         let section = self.memory().enter();
         let page = Page::containing(address);
-        match self.tables().look(page, &section) {
+        let walk = self.tables().look(page, &section);
+        self.present_in(&walk, page)
+    }
+
+    /// Returns the entry that hardware finds at the end of a walk.
+    fn present_in(&self, walk: &Walk<'_>, page: Page) -> Option<u64> {
+        match *walk {
             Walk::Huge { value, .. } => Some(self.tables().part_of(value, page.0)),
             Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>

@@ -123,16 +123,17 @@ impl<M: Machine> AddressSpace<M> {
             protection if protection.write && !attributes.flags.shared => Access::Write,
             _ => Access::Read,
         };
-        for page in pages.start..pages.end {
+        let mut page = pages.start;
+        while page < pages.end {
             self.machine().poll();
             self.populates_on(page)?;
             let address = Page(page).address();
-            let entry = self.entry(address);
-            if entry.is_some_and(|entry| Self::FORMAT.permits(entry, access)) {
+            if let Some(end) = self.permitted(Page(page), access) {
+                page = end;
                 continue;
             }
             match self.fault_by_kernel(address, access) {
-                Outcome::Resolved => {}
+                Outcome::Resolved => page += 1,
                 Outcome::Segv(_) if self.is_guarded(Page(page)) => return Err(Errno::EFAULT),
                 Outcome::Segv(SegvCode::KeyErr) => return Err(Errno::EFAULT),
                 Outcome::Segv(_) => return Ok(page),
