@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     int number = segv ? SIGSEGV : SIGUSR1;
 
     if (strcmp(how, "small") == 0)
-        alternate.ss_sp = bad, alternate.ss_size = 4096;
+        alternate.ss_sp = bad, alternate.ss_size = MINSIGSTKSZ > 4096 ? MINSIGSTKSZ : 4096;
     EXPECT(sigaltstack(&alternate, NULL) == 0, "sigaltstack");
     action.sa_sigaction = on_segv;
     if (segv)
@@ -65,6 +65,19 @@ int main(int argc, char **argv)
         sigprocmask(SIG_BLOCK, &set, NULL);
     }
     // tgkill with an invalid stack pointer.
+#if defined(__aarch64__)
+    register long x8 __asm__("x8") = SYS_tgkill, x0 __asm__("x0") = process;
+    register long x1 __asm__("x1") = thread, x2 __asm__("x2") = number;
+
+    __asm__ volatile("mov x19, sp\n\t"
+                     "mov sp, %4\n\t"
+                     "svc #0\n\t"
+                     "mov sp, x19"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(bad + 4096)
+                     : "x19", "memory");
+    result = x0;
+#else
     __asm__ volatile("mov %%rsp, %%rbx\n\t"
                      "mov %5, %%rsp\n\t"
                      "syscall\n\t"
@@ -73,5 +86,6 @@ int main(int argc, char **argv)
                      : "a"(SYS_tgkill), "D"(process), "S"(thread),
                        "d"((long)number), "r"(bad + 4096)
                      : "rbx", "rcx", "r11", "memory");
+#endif
     EXPECT(false, "went on after the signal: %ld", result);
 }

@@ -327,7 +327,7 @@ int main(int argc, char **argv)
     EXPECT(is_under_test(), "not for this system");
     supervisor = leader = 100;
     if (argc < 5 || strcmp(argv[1], "run") != 0 || getpid() != supervisor)
-        be_hostile(__builtin_ia32_rdtsc() | 1);
+        be_hostile(ticks() | 1);
     supervise(strtoul(argv[2], NULL, 10), atoi(argv[3]), atoi(argv[4]),
               argc > 5 ? atoi(argv[5]) : 3);
     return 0;

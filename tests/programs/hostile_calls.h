@@ -107,6 +107,24 @@ static char stacks[8][32 << 10] __attribute__((aligned(16)));
 static __attribute__((noinline)) long call(word number, const word a[6],
                                            word apart)
 {
+#if defined(__aarch64__)
+    register word x8 __asm__("x8") = number, x9 __asm__("x9") = apart;
+    register word result __asm__("x0") = a[0];
+    register word x1 __asm__("x1") = a[1], x2 __asm__("x2") = a[2];
+    register word x3 __asm__("x3") = a[3], x4 __asm__("x4") = a[4], x5 __asm__("x5") = a[5];
+
+    __asm__ volatile("svc #0\n"
+                     "cbnz x0, 1f\n"
+                     "cbz x9, 1f\n"
+                     "mov x9, sp\n"
+                     "and sp, x9, #-16\n"
+                     "bl hostile_thread\n"
+                     "1:\n"
+                     : "+r"(result), "+r"(x9)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "x30", "memory", "cc");
+    return (long)result;
+#else
     register word r10 __asm__("r10") = a[3];
     register word r8 __asm__("r8") = a[4];
     register word r9 __asm__("r9") = a[5];
@@ -126,6 +144,7 @@ static __attribute__((noinline)) long call(word number, const word a[6],
                        "r"(r8), "r"(r9), "r"(r12)
                      : "rcx", "r11", "memory");
     return result;
+#endif
 }
 
 static inline long plain(word number, word a, word b)
@@ -133,20 +152,43 @@ static inline long plain(word number, word a, word b)
     return call(number, (word[6]){a, b}, 0);
 }
 
+// A count that is another each time.
+static inline word ticks(void)
+{
+#if defined(__aarch64__)
+    word count;
+
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(count));
+    return count;
+#else
+    return __builtin_ia32_rdtsc();
+#endif
+}
+
 // Does nothing, or spoils what the kernel will restore.
 static void handler(int signal, siginfo_t *info, void *context)
 {
     word random = (word)info ^ (word)signal << 32 ^ plain(SYS_gettid, 0, 0) << 40
-        ^ __builtin_ia32_rdtsc();
+        ^ ticks();
     word *frame = context;
 
+#if defined(__aarch64__)
+    // Registers, and the records behind them.
+    if (one_in(&random, 2))
+        frame[next(&random) % 140] = anything(&random);
+#else
     if (one_in(&random, 3))
         frame[next(&random) % 40] = anything(&random);
     if (one_in(&random, 4))
         ((word *)frame[28])[next(&random) % 80] = anything(&random);
+#endif
 }
 
+#if defined(__aarch64__)
+__asm__(".text\nhostile_restorer:\n\tmov x8, #139\n\tsvc #0\n");
+#else
 __asm__(".text\nhostile_restorer:\n\tmov $15, %eax\n\tsyscall\n");
+#endif
 extern char hostile_restorer[];
 
 // Flags of clone: often those of a thread, or of a process that shares much.

@@ -109,7 +109,11 @@ static int look(int is_copy)
 int main(int argc, char **argv)
 {
     static char library[2 << 20];
+#if defined(__aarch64__)
+    const char *name = "/lib/ld-musl-aarch64.so.1";
+#else
     const char *name = "/lib/ld-musl-x86_64.so.1";
+#endif
 
     (void)argv;
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -9,6 +9,16 @@ enum { MOST = 1 << 14, STACK = 512 };
 
 static atomic_int gate, alive;
 
+#if defined(__aarch64__)
+static inline long call(long number, long a, long b, long c, long d)
+{
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c, x3 __asm__("x3") = d;
+
+    __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+    return x0;
+}
+#else
 static inline long call(long number, long a, long b, long c, long d)
 {
     register long r10 __asm__("r10") = d;
@@ -20,6 +30,7 @@ static inline long call(long number, long a, long b, long c, long d)
                      : "rcx", "r11", "memory");
     return result;
 }
+#endif
 
 // Uses no library function: the thread has no thread-local storage.
 __attribute__((noreturn, used)) static void child(void)
@@ -38,6 +49,19 @@ static long spawn(char *top)
 {
     long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
                  CLONE_THREAD | CLONE_SYSVSEM;
+#if defined(__aarch64__)
+    register long x8 __asm__("x8") = SYS_clone, result __asm__("x0") = flags;
+    register char *x1 __asm__("x1") = top;
+    register long x2 __asm__("x2") = 0, x3 __asm__("x3") = 0, x4 __asm__("x4") = 0;
+
+    __asm__ volatile("svc #0\n\t"
+                     "cbnz x0, 1f\n\t"
+                     "bl child\n"
+                     "1:"
+                     : "+r"(result)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
+                     : "x30", "memory");
+#else
     long result;
 
     __asm__ volatile("xor %%edx, %%edx\n\t"
@@ -49,6 +73,7 @@ static long spawn(char *top)
                      : "=a"(result)
                      : "a"(SYS_clone), "D"(flags), "S"(top)
                      : "rcx", "rdx", "r11", "memory");
+#endif
     return result;
 }
 

@@ -42,7 +42,7 @@ impl Arch {
                 "-fsigned-char",
                 "-Wl,-z,max-page-size=4096,-z,separate-code",
                 "-include",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/c/vfork.h"),
+                concat!(env!("CARGO_MANIFEST_DIR"), "/programs/aarch64.h"),
             ],
         }
     }

@@ -74,10 +74,10 @@ fn bad_programs_are_refused() {
     let damages: [Damage; 19] = [
         ("magic", 0, vec![0], "not an ELF program"),
         ("class", 4, vec![1], "32-bit"),
-        ("byte order", 5, vec![2], "another architecture"),
+        ("byte order", 5, vec![2], "big-endian"),
         ("type", 16, vec![1, 0], "an object file"),
         ("type", 16, vec![4, 0], "not a program"),
-        ("architecture", 18, vec![183, 0], "another architecture"),
+        ("architecture", 18, vec![243, 0], "another architecture"),
         ("entry", 24, long(u64::MAX), "the entry point"),
         ("headers", 32, long(u64::MAX - 8), "ELF header"),
         ("header size", 54, vec![0, 0], "ELF header"),

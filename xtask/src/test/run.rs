@@ -130,7 +130,12 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
 fn booted(layout: &Layout, arch: Arch, arguments: &[&str]) -> Result<Command, Refusal> {
     build::kernel(layout, arch)?;
     build::workloads(layout, arch)?;
-    Ok(cargo(layout, arguments))
+    let mut command = cargo(layout, arguments);
+    if arch == Arch::AArch64 {
+        // What the machines are that faultless-tests boots.
+        command.env("FAULTLESS_ARCH", "aarch64");
+    }
+    Ok(command)
 }
 
 /// Cargo, with everything that boots our kernel and Debian's kernels.
