@@ -5,12 +5,12 @@ use crate::format::{EntryFormat, Flag, Format, SwapBits};
 /// AArch64, stage 1 of EL1&0, 4 KiB granule, four levels, EL0 pages (Arm Architecture Reference Manual, D8.3).
 ///
 /// Right with and without hardware management of the access flag and the dirty state (`FEAT_HAFDBS`, `TCR_EL1.HA`
-/// and `HD`). Bit 51 (DBM) says that stores are allowed, bit 7 (AP[2]) that the page is clean:
+/// and `HD`). Bit 51 (DBM) says that stores are allowed, bit 7 (`AP[2]`) that the page is clean:
 ///
-/// | DBM | AP[2] | meaning |
+/// | DBM | `AP[2]` | meaning |
 /// | --- | --- | --- |
 /// | 0 | 1 | read-only; bit 63 says whether the page was written before |
-/// | 1 | 1 | writable, clean: with HD, hardware clears AP[2] at the first store; without it the store faults |
+/// | 1 | 1 | writable, clean: with HD, hardware clears `AP[2]` at the first store; without it the store faults |
 /// | 1 | 0 | writable, written |
 ///
 /// Hardware ignores bits 55 to 58 of a valid entry, and, where neither permission overlays nor hardware attributes of

@@ -53,6 +53,7 @@ impl<M: Machine> Tables<M> {
     }
 
     /// Flushes what an operation has gathered, once, on the CPUs that run the space, after its guests.
+    #[inline(never)]
     pub(crate) fn flush(&self, gather: &mut Gather) {
         self.tell_guests(gather);
         self.flush_cpus(gather);
