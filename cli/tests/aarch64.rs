@@ -42,15 +42,11 @@ fn one_cpu() {
     boot_all(ARCH, "1");
 }
 
+/// Two, and with `--full` also four.
 #[test]
 #[ignore = "boots the kernel: ./x test aarch64"]
-fn two_cpus() {
+fn several_cpus() {
     boot_all(ARCH, "2");
-}
-
-#[test]
-#[ignore = "boots the kernel: ./x test aarch64"]
-fn four_cpus() {
     if faultless_tests::full() {
         boot_all(ARCH, "4");
     }
