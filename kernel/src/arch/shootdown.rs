@@ -200,7 +200,7 @@ pub fn interrupt() {
 /// Flushes a range of a space on the CPUs of a set; see `faultless_paging::Tlb`.
 pub fn flush(cpus: &CpuSet, space: SpaceId, flush: Flush) {
     // The entries were changed before this; the sets that CPUs join are read after.
-    fence(Ordering::SeqCst);
+    tlb::order_changes();
     let everything = flush.end == u64::MAX || flush.pages() > MAX_SINGLE;
     let (start, end) = if everything {
         (0, u64::MAX)

@@ -9,7 +9,7 @@ use super::Plan;
 use super::elf::Error;
 use super::load::Loaded;
 use super::strings::Strings;
-use crate::arch::{self, fpu, random, uaccess};
+use crate::arch::{self, random, signal_frame, uaccess};
 use crate::memory::USER_END;
 use crate::process;
 
@@ -82,8 +82,6 @@ pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
     seed[8..].copy_from_slice(&random::next().to_le_bytes());
     let seed = writer.bytes(&seed)?;
 
-    // The minimum size of a signal frame: Linux's own figure plus the extended state.
-    let signal_stack = 1024 + fpu::size() as u64;
     let vector = [
         (auxvec::AT_HWCAP, u64::from(arch::hardware_capabilities())),
         (auxvec::AT_PAGESZ, 4096),
@@ -103,7 +101,7 @@ pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
         (auxvec::AT_HWCAP2, 0),
         (auxvec::AT_EXECFN, path),
         (auxvec::AT_PLATFORM, platform),
-        (auxvec::AT_MINSIGSTKSZ, signal_stack),
+        (auxvec::AT_MINSIGSTKSZ, signal_frame::needed_stack()),
         (auxvec::AT_NULL, 0),
     ];
     let mut words = Vec::new();

@@ -1,10 +1,11 @@
 //! The boot-time frame allocator: a bump allocator over the memory map.
 //!
-//! It takes from the ends of usable ranges below 4 GiB, the only memory that the boot tables map. Its frames
+//! It takes from the ends of usable ranges that the boot tables map. Its frames
 //! are never returned; the rest goes to the real allocator (`remaining`).
 
 use arrayvec::ArrayVec;
 
+use crate::arch::boot::BOOT_MAPPED_END;
 use crate::arch::paging::{image_range, physical_to_virtual};
 use crate::arch::start_info::{RangeKind, StartInfo};
 use crate::report::refuse;
@@ -57,7 +58,7 @@ impl BootFrames {
             .free
             .iter_mut()
             .rev()
-            .find(|(start, end)| *end <= 4 << 30 && end - start >= size)
+            .find(|(start, end)| *end <= BOOT_MAPPED_END && end - start >= size)
             .unwrap_or_else(|| refuse(format_args!("{TOO_LITTLE}")));
         range.1 -= size;
         range.1

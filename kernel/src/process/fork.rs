@@ -7,12 +7,13 @@ use linux_raw_sys::general as linux;
 use super::alarm::{self, limit};
 use super::family::{self, Entry};
 use super::{Process, UserSpace, current};
-use crate::arch::{TrapFrame, context, fpu, registers, uaccess};
+use crate::arch::context::{self, UserBases};
+use crate::arch::{TrapFrame, fpu, registers, uaccess};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
 use crate::files::descriptors::Table;
 use crate::files::place::Place;
 use crate::memory::reclaim::or_reclaim;
-use crate::memory::{USER_END, stacks};
+use crate::memory::stacks;
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
@@ -64,7 +65,7 @@ impl Arguments {
         if self.flags & u64::from(namespaces) != 0 {
             return Err(EINVAL);
         }
-        if self.has(linux::CLONE_SETTLS) && self.tls >= USER_END {
+        if self.has(linux::CLONE_SETTLS) && !UserBases::accept(self.tls) {
             return Err(EPERM);
         }
         Ok(())

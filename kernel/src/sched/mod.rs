@@ -18,11 +18,11 @@ pub mod wait;
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use faultless_sync::{Cpu, TakenCpu};
+use faultless_sync::{Cpu, TakenCpu, fence_after_rmw};
 
 use crate::arch::interrupts::{self, Kind};
 use crate::arch::percpu::{self, MAX_CPUS};
-use crate::arch::{self, TrapFrame, context, fpu};
+use crate::arch::{self, TrapFrame, context, fpu, registers};
 use crate::memory::stacks;
 use crate::{process, signal, trace};
 use thread::{DEAD, RUNNABLE, SLEEPING, Thread, Work};
@@ -89,6 +89,8 @@ fn tell(taken: Option<TakenCpu>) {
 
 /// Makes the CPU that runs a thread check the thread's work.
 pub fn kick(thread: &Thread) {
+    // The work was added before; a CPU that takes the thread from here on sees it.
+    fence_after_rmw();
     let cpu = thread.cpu.load(Ordering::Relaxed);
     if cpu != percpu::cpu_number() {
         interrupts::send(cpu, Kind::Reschedule);
@@ -212,6 +214,7 @@ fn switch() {
             } else {
                 process::space::enter(this, cpu, new.space.get());
             }
+            registers::load_step(&*new.frame());
             context::set_user_bases(new.bases.get());
             fpu::restore(&*new.fpu_in_use());
         } else {

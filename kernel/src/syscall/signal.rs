@@ -14,9 +14,6 @@ use crate::signal::force::{self, Fault};
 use crate::signal::pending::{AlternateStack, Info};
 use crate::signal::{COUNT, Set, UNBLOCKABLE, bit, deliver, send};
 
-/// Linux's smallest stack for handlers.
-const MINSIGSTKSZ: u64 = 2048;
-
 fn check_size(size: u64) -> Result<(), Errno> {
     if size == 8 { Ok(()) } else { Err(EINVAL) }
 }
@@ -170,7 +167,7 @@ pub fn sigaltstack(new: u64, old: u64) -> Answer {
         }
         let stack = if mode == linux::SS_DISABLE {
             AlternateStack::NONE
-        } else if size < MINSIGSTKSZ {
+        } else if size < signal_frame::LEAST_STACK {
             return Err(ENOMEM);
         } else {
             AlternateStack {

@@ -14,6 +14,9 @@ use super::paging::{BOOT_DEVICE, BOOT_MEMORY, MAIR, TCR};
 /// The address of the kernel's image.
 pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
+/// The end of the physical memory that the boot tables map as memory.
+pub const BOOT_MAPPED_END: u64 = 64 << 30;
+
 /// SCTLR_EL1: MMU and caches on, stack alignment checked, accesses to user memory forbidden on entry (SPAN clear),
 /// and allowed for user mode: DC ZVA, CTR_EL0, cache maintenance, WFI and WFE.
 pub const SCTLR: u64 = 1 << 0

@@ -63,8 +63,8 @@ pub unsafe fn prepare(top: u64) -> u64 {
 pub unsafe fn leave_for(top: u64, function: extern "C" fn() -> !) -> ! {
     // SAFETY: The caller's promise; a zero frame pointer ends a debugger's backtrace.
     unsafe {
-        core::arch::asm!("mov sp, {}", "mov x29, xzr", "mov x30, xzr", "br {}",
-            in(reg) top, in(reg) function, options(noreturn));
+        core::arch::asm!("mov sp, x0", "mov x29, xzr", "mov x30, xzr", "br x1",
+            in("x0") top, in("x1") function, options(noreturn));
     }
 }
 
@@ -75,6 +75,11 @@ pub struct UserBases {
 }
 
 impl UserBases {
+    /// Whether a thread pointer can be loaded: any number can.
+    pub fn accept(_thread_pointer: u64) -> bool {
+        true
+    }
+
     /// The same, with another thread pointer.
     pub fn with_thread_pointer(self, thread_pointer: u64) -> Self {
         Self { thread_pointer }

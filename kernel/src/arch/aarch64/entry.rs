@@ -98,7 +98,7 @@ global_asm!(
     ".balign 128",
     "b kernel_bad",
     ".balign 128",
-    "b user_other_saving",
+    "b kernel_bad",
     // In 32-bit user mode: never.
     ".rept 4",
     ".balign 128",
@@ -167,9 +167,6 @@ global_asm!(
     "bl {thread_begin_rust}",
     "b leave_full",
     // All other exceptions of user mode.
-    "user_other_saving:",
-    save_fast!(),
-    from_user!(),
     "user_other:",
     "mov x4, {none}",
     "str x4, [sp, #192]",

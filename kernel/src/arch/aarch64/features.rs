@@ -130,7 +130,17 @@ pub fn enable() {
         write_sysreg!("tcr_el1", control);
         write_sysreg!("cpacr_el1", 0b11u64 << 20);
         write_sysreg!("cntkctl_el1", 1u64 << 1);
-        write_sysreg!("mdscr_el1", 0u64);
+        // No debug communication channel for user mode; the OS lock, which forbids steps, is off.
+        write_sysreg!("mdscr_el1", 1u64 << 12);
+        write_sysreg!("osdlr_el1", 0u64);
+        write_sysreg!("oslar_el1", 0u64);
+        // No counters of events, where there are any.
+        if !matches!(field(read_sysreg!("id_aa64dfr0_el1"), 8), 0 | 15) {
+            write_sysreg!("pmuserenr_el0", 0u64);
+        }
+        if field(read_sysreg!("id_aa64pfr0_el1"), 44) != 0 {
+            write_sysreg!("s3_3_c13_c2_3", 0u64);
+        }
         // PAN: from here on, and after each entry.
         core::arch::asm!(".inst 0xd500419f", options(nostack, preserves_flags));
     }

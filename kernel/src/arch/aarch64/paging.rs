@@ -116,6 +116,8 @@ pub fn load_root(root: u64) {
         root if root == kernel_root() => EMPTY.load(Ordering::Relaxed),
         root => root,
     };
+    // This CPU has joined the space's set of CPUs before: the walks from here on come after that.
+    tlb::order_changes();
     // SAFETY: The kernel's half is elsewhere, so this code stays mapped.
     unsafe { write_sysreg!("ttbr0_el1", root) };
     isb();

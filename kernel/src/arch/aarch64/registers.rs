@@ -4,8 +4,8 @@
 //! [`resume`] makes the registers such that the return to user mode cannot fail. Until then the tracer reads
 //! back what it wrote.
 
-use super::context;
 use super::frame::TrapFrame;
+use super::percpu;
 use super::sysreg::{read_sysreg, write_sysreg};
 use crate::errno::{EINVAL, EIO, Errno};
 use crate::sched::thread::Thread;
@@ -56,26 +56,36 @@ pub fn set(
     Ok(())
 }
 
-/// Sets whether the thread stops after its next instruction.
+/// Sets whether the thread stops after its next instruction. Its CPU learns that when it takes the thread, or here if
+/// the thread runs.
 pub fn set_step(frame: &mut TrapFrame, on: bool) {
     match on {
         true => frame.fast.pstate |= STEP,
         false => frame.fast.pstate &= !STEP,
     }
-    choose_steps(on);
+    let own = percpu::current().map(Thread::frame);
+    if own == Some(core::ptr::from_mut(frame)) {
+        load_step(frame);
+    }
 }
 
-/// Turns single steps of user mode on or off, on this CPU.
-fn choose_steps(on: bool) {
-    let control = read_sysreg!("mdscr_el1") & !STEPS;
-    // SAFETY: Steps concern user mode only, because the kernel masks debug exceptions.
-    unsafe { write_sysreg!("mdscr_el1", control | u64::from(on)) };
+/// Makes this CPU step in user mode if the thread that it is about to run does.
+#[inline]
+pub fn load_step(frame: &TrapFrame) {
+    let control = read_sysreg!("mdscr_el1");
+    let wanted = match frame.fast.pstate & STEP {
+        0 => control & !STEPS,
+        _ => control | STEPS,
+    };
+    if control != wanted {
+        // SAFETY: Steps concern user mode only, because the kernel masks debug exceptions.
+        unsafe { write_sysreg!("mdscr_el1", wanted) };
+    }
 }
 
 /// Prepares the current thread to continue with registers that its tracer may have changed.
-pub fn resume(thread: &Thread, frame: &mut TrapFrame) {
-    context::set_user_bases(thread.bases.get());
-    choose_steps(frame.fast.pstate & STEP != 0);
+pub fn resume(_thread: &Thread, frame: &mut TrapFrame) {
+    load_step(frame);
     make_loadable(frame);
 }
 

@@ -64,8 +64,8 @@ pub fn receive() -> Option<u8> {
     uart.as_mut()?.read_word().ok().flatten()
 }
 
-/// The received bytes have been taken.
-pub fn handled() {
+/// Acknowledges the interrupt, before the received bytes are taken.
+pub fn acknowledge() {
     if let Some(uart) = UART.lock().as_mut() {
         uart.clear_interrupts(received());
     }

@@ -44,6 +44,14 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
+/// The smallest alternate stack (Linux: `MINSIGSTKSZ`).
+pub const LEAST_STACK: u64 = 5120;
+
+/// The stack that a handler needs (`AT_MINSIGSTKSZ`).
+pub fn needed_stack() -> u64 {
+    INFO + CONTEXT + 2 * RECORD
+}
+
 /// Puts a frame on the user stack and makes `frame` enter the handler.
 ///
 /// # Errors

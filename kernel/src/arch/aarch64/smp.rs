@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::boot::secondary_entry;
 use super::sysreg::read_sysreg;
-use super::{features, gic, paging, percpu, power, time};
+use super::{features, gic, paging, percpu, power, time, tlb};
 
 /// The hardware's number of a CPU, in MPIDR_EL1.
 pub const AFFINITY: u64 = 0xff_00ff_ffff;
@@ -54,6 +54,8 @@ pub extern "C" fn begin(number: u32) -> ! {
     percpu::install(number, own_id());
     features::enable();
     paging::load_root(paging::kernel_root());
+    // The boot tables map user addresses, too, and as global.
+    tlb::forget_boot_tables();
     gic::enable(number);
     STARTED.fetch_add(1, Ordering::AcqRel);
     crate::sched::idle::begin()

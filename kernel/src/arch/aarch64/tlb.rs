@@ -42,6 +42,26 @@ pub fn flush_everything() {
     }
 }
 
+/// Drops all of this CPU's translations, the global ones among them.
+pub fn forget_boot_tables() {
+    // SAFETY: As above.
+    unsafe {
+        core::arch::asm!(
+            "tlbi vmalle1",
+            "dsb nsh",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
+/// Orders the changes of entries before a flush, for the walks of all CPUs, and before this CPU looks which they are.
+#[inline]
+pub fn order_changes() {
+    // SAFETY: A barrier.
+    unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
+}
+
 /// Drops this CPU's translation of a page, for its next access in user mode.
 #[inline]
 pub fn flush_page(address: u64) {

@@ -228,8 +228,9 @@ fn interrupt(number: u32) {
         }
         _ if serial::is_interrupt(number) => {
             interrupts::add(Kind::Serial);
+            // Before the bytes are taken: what comes later interrupts again.
+            serial::acknowledge();
             crate::files::input::interrupt();
-            serial::handled();
             gic::end(number);
         }
         _ if power::is_key(number) => power::stopped_from_outside(),

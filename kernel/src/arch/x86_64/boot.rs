@@ -10,6 +10,9 @@ use core::arch::global_asm;
 /// The address of physical address 0 in the kernel's own mapping.
 pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
+/// The end of the physical memory that the boot tables map.
+pub const BOOT_MAPPED_END: u64 = 4 << 30;
+
 global_asm!(
     r#"
     .pushsection .note.pvh, "a", @note

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use super::percpu::PerCpu;
 use super::{entry, gdt, msr};
+use crate::memory::USER_END;
 
 /// Saves this stack's pointer to `*save` and continues where `to` was saved.
 ///
@@ -69,6 +70,11 @@ pub struct UserBases {
 }
 
 impl UserBases {
+    /// Whether a thread pointer can be loaded.
+    pub fn accept(fs: u64) -> bool {
+        fs < USER_END
+    }
+
     /// The same, with another thread pointer.
     pub fn with_thread_pointer(self, fs: u64) -> Self {
         Self { fs, ..self }

@@ -127,6 +127,10 @@ pub fn set_step(frame: &mut TrapFrame, on: bool) {
     }
 }
 
+/// Makes this CPU step in user mode if the thread that it is about to run does: the flags in its frame do that.
+#[inline]
+pub fn load_step(_frame: &TrapFrame) {}
+
 /// Prepares the current thread to continue with registers that its tracer may have changed.
 pub fn resume(thread: &Thread, frame: &mut TrapFrame) {
     context::set_user_bases(thread.bases.get());

@@ -36,6 +36,14 @@ const CR2: usize = OLD_MASK + 1;
 const STATE: usize = CR2 + 1;
 const MASK: usize = UC_SIZE / 8 - 1;
 
+/// The smallest alternate stack (Linux: `MINSIGSTKSZ`).
+pub const LEAST_STACK: u64 = 2048;
+
+/// The stack that a handler needs (`AT_MINSIGSTKSZ`).
+pub fn needed_stack() -> u64 {
+    1024 + fpu::size() as u64
+}
+
 /// Puts a frame on the user stack and makes `frame` enter the handler.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! Flushes of this CPU's translations. Those of other CPUs are theirs to flush (`shootdown`).
 
+use core::sync::atomic::{Ordering, fence};
+
 use super::{apic, paging, shootdown};
 use faultless_paging::{Flush, PAGE_SIZE, SpaceId};
 
@@ -10,6 +12,12 @@ use faultless_paging::{Flush, PAGE_SIZE, SpaceId};
 /// today (Documentation/arch/x86/tlb.rst). A better number cannot be measured here, because an emulator's
 /// `invlpg` says nothing about a processor's.
 pub const MAX_SINGLE: u64 = 33;
+
+/// Orders the changes of entries before a flush, for the walks of all CPUs, and before this CPU looks which they are.
+#[inline]
+pub fn order_changes() {
+    fence(Ordering::SeqCst);
+}
 
 /// Whether the hardware flushes other CPUs: it does not.
 #[inline]
