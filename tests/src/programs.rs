@@ -43,8 +43,8 @@ pub fn compile_dynamic(name: &str, arch: Arch) -> Vec<u8> {
 }
 
 fn compile_as(name: &str, arch: Arch, how: &[&str]) -> Vec<u8> {
-    let folder = scratch(name);
-    let program = folder.join(name);
+    let folder = scratch(&name.replace('/', "-"));
+    let program = folder.join("program");
     let source = root().join(format!("tests/programs/{name}.c"));
     let status = Command::new(arch.compiler())
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])

@@ -53,10 +53,11 @@ pub fn ended(thread: &'static Thread, frame: *mut TrapFrame) {
             // SAFETY: The thread runs, so its frame is its own.
             let frame = unsafe { &mut *frame };
             registers::set_step(frame, false);
+            let (code, address) = registers::step_over_call(frame);
             let fault = Fault {
                 signal: signals::SIGTRAP,
-                code: signals::TRAP_BRKPT as i32,
-                address: frame.instruction_pointer(),
+                code,
+                address,
                 key: 0,
                 trap: 0,
                 error: 0,

@@ -287,6 +287,7 @@ pub const STEPS: &[Step] = &[
                 "--package=faultless-cli",
                 "--package=faultless-tests",
                 "--test=aarch64",
+                "--test=boot_aarch64",
                 "--test=boot_disk",
                 "--test=boot_files",
                 "--test=boot_hostile",

@@ -124,6 +124,8 @@ pub fn enable() {
     if features().contains(Features::DIRTY) {
         control |= TCR_HD;
     }
+    let has_counters = !matches!(field(read_sysreg!("id_aa64dfr0_el1"), 8), 0 | 15);
+    let has_activity = field(read_sysreg!("id_aa64pfr0_el1"), 44) != 0;
     // SAFETY: These bits change how accesses are recorded in entries, and what user mode may read: the virtual
     // counter, floating-point and vector registers.
     unsafe {
@@ -135,10 +137,10 @@ pub fn enable() {
         write_sysreg!("osdlr_el1", 0u64);
         write_sysreg!("oslar_el1", 0u64);
         // No counters of events, where there are any.
-        if !matches!(field(read_sysreg!("id_aa64dfr0_el1"), 8), 0 | 15) {
+        if has_counters {
             write_sysreg!("pmuserenr_el0", 0u64);
         }
-        if field(read_sysreg!("id_aa64pfr0_el1"), 44) != 0 {
+        if has_activity {
             write_sysreg!("s3_3_c13_c2_3", 0u64);
         }
         // PAN: from here on, and after each entry.

@@ -4,6 +4,8 @@
 //! [`resume`] makes the registers such that the return to user mode cannot fail. Until then the tracer reads
 //! back what it wrote.
 
+use linux_raw_sys::general as linux;
+
 use super::frame::TrapFrame;
 use super::percpu;
 use super::sysreg::{read_sysreg, write_sysreg};
@@ -81,6 +83,12 @@ pub fn load_step(frame: &TrapFrame) {
         // SAFETY: Steps concern user mode only, because the kernel masks debug exceptions.
         unsafe { write_sysreg!("mdscr_el1", wanted) };
     }
+}
+
+/// The code and the address of the signal after a step over a system call.
+pub fn step_over_call(frame: &TrapFrame) -> (i32, u64) {
+    let _ = frame;
+    (linux::SI_USER as i32, 0)
 }
 
 /// Prepares the current thread to continue with registers that its tracer may have changed.

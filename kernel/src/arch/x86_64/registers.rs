@@ -5,6 +5,8 @@
 //! back what it wrote.
 
 use super::context::{self, UserBases};
+use linux_raw_sys::general as linux;
+
 use super::frame::{TrapFrame, VECTOR_NONE, VECTOR_SYSCALL};
 use super::gdt;
 use super::signal_frame::{USER_FLAGS, make_loadable};
@@ -130,6 +132,11 @@ pub fn set_step(frame: &mut TrapFrame, on: bool) {
 /// Makes this CPU step in user mode if the thread that it is about to run does: the flags in its frame do that.
 #[inline]
 pub fn load_step(_frame: &TrapFrame) {}
+
+/// The code and the address of the signal after a step over a system call.
+pub fn step_over_call(frame: &TrapFrame) -> (i32, u64) {
+    (linux::TRAP_BRKPT as i32, frame.instruction_pointer())
+}
 
 /// Prepares the current thread to continue with registers that its tracer may have changed.
 pub fn resume(thread: &Thread, frame: &mut TrapFrame) {

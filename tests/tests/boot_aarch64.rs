@@ -1,0 +1,70 @@
+//! What only AArch64 has: the context of signal handlers, the look at faulting instructions, single steps, and both ways
+//! of flushing and of marking entries. `./x test aarch64` builds the kernel and runs these tests.
+
+use faultless_tests::boot::{Machine, VERIFIED, archive, assert_prints_as_on_linux_6_12, compile};
+
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn a_handler_is_told_of_a_fault() {
+    assert_prints_as_on_linux_6_12("aarch64/context", Machine::with_cpus(1));
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn text_that_the_kernel_reads() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux_6_12("aarch64/text", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn single_steps() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux_6_12("aarch64/steps", Machine::with_cpus(cpus));
+    }
+}
+
+/// Nothing is stale, whatever flushes and marks.
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn other_ways_to_flush_and_to_mark() {
+    let program = compile("stale");
+    let run = format!("exec=/bin/stale\0argv=stale\0argv=3\0argv=3\0argv=2\0{VERIFIED}");
+    let files: [(&str, &[u8]); 2] = [("bin/stale", &program), (".faultless/run", run.as_bytes())];
+    for words in [
+        "flush=interrupts",
+        "marks=software",
+        "flush=interrupts marks=software",
+    ] {
+        let machine = Machine::with_cpus(2);
+        let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
+        assert_eq!(
+            (ended.exit, &ended.error),
+            (Some(0), &None),
+            "{words}: {ended:?}"
+        );
+        ended.assert_verified();
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn a_command_line_that_means_nothing_is_refused() {
+    let files: [(&str, &[u8]); 1] = [(".faultless/run", b"exec=/bin/none\0")];
+    let machine = Machine::with_cpus(1);
+    let ended = machine.boot_with(&archive(&files), &[], &["-append", "marks=none"]);
+    assert_eq!(ended.exit, None, "{ended:?}");
+}
+
+/// Frames of machines that are larger than what x86-64 maps at boot.
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn eight_gibibytes() {
+    let machine = Machine {
+        cpus: 1,
+        memory: 8192,
+    };
+    let ended = machine.run(&compile("hello"), &[]);
+    assert_eq!(ended.exit, Some(0), "{ended:?}");
+}
