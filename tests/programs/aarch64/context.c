@@ -3,8 +3,6 @@
 // What a signal handler on AArch64 is told of a fault: signal, code, address, and in the context the fault address
 // and the syndrome; and that it can change registers, vector registers among them.
 
-#define _GNU_SOURCE
-#include <asm/sigcontext.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +12,10 @@
 #include <unistd.h>
 
 #include "../common.h"
+
+#ifdef __GLIBC__
+#include <asm/sigcontext.h>
+#endif
 
 static char *page; // two pages, the second without access
 
@@ -58,7 +60,7 @@ static void handler(int number, siginfo_t *info, void *at)
         printf(", syndrome %#lx", (unsigned long)syndrome->esr);
     printf(", vectors %s, aligned %d\n", vectors ? "there" : "missing", (int)((uintptr_t)at % 16));
     if (vectors)
-        vectors->vregs[31] = 0x1234;
+        memcpy(&vectors->vregs[31], (uint64_t[2]){0x1234, 0}, 16);
     context->uc_mcontext.pc = resume_at ? resume_at : context->uc_mcontext.pc + 4;
 }
 

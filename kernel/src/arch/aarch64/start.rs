@@ -18,14 +18,17 @@ pub extern "C" fn kernel_start(tree: u64, image: u64) -> ! {
     pci::find(&info.devices);
     debugcon::find(&info.devices);
     console::begin();
-    if !features::detect(info.choices).contains(Features::ATOMICS | Features::PAN) {
+    let choices = info
+        .choices
+        .unwrap_or_else(|error| refuse(format_args!("{error}")));
+    if !features::detect(choices).contains(Features::ATOMICS | Features::PAN) {
         refuse(format_args!(
             "the CPU is older than Armv8.1: it has no atomic instructions, or no PAN"
         ));
     }
     let mut frames = BootFrames::new(&info);
     features::enable();
-    tlb::choose(!info.choices.interrupts_flush);
+    tlb::choose(!choices.interrupts_flush);
     paging::set_empty_root(frames.allocate_zeroed(1));
     paging::build(&info, &mut frames, true, info.memory_begins(), 0);
     pci::map(&mut frames);

@@ -84,7 +84,8 @@ pub struct StartInfo {
     /// The hardware's numbers of all CPUs.
     pub cpus: ArrayVec<u64, MAX_CPUS>,
     pub devices: Devices,
-    pub choices: Choices,
+    /// Or the error of the command line, to be said once there is a console.
+    pub choices: Result<Choices, &'static str>,
 }
 
 /// A property as a number of one or two cells.
@@ -171,7 +172,7 @@ impl StartInfo {
         Ok(Self {
             ranges: ranges.take(64).collect(),
             module,
-            choices: Choices::read(line.unwrap_or_default())?,
+            choices: Choices::read(line.unwrap_or_default()),
             cpus: ids.map(|id| id & AFFINITY).take(MAX_CPUS).collect(),
             devices: Devices {
                 interrupts: (
