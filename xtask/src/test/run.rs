@@ -106,7 +106,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
         Run::Rooms => Err(Refusal::new("the check of rooms runs no command")),
         Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
         Run::Booted(arch, arguments) => booted(layout, *arch, arguments),
-        Run::BootedLong(arguments) => booted(layout, Arch::X86_64, arguments),
+        Run::BootedLong(arch, arguments) => booted(layout, *arch, arguments),
         Run::LinuxTests(family, arguments) => {
             setup::linux_tests::provide(layout, family)?;
             booted(layout, Arch::X86_64, arguments)

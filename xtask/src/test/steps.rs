@@ -35,8 +35,8 @@ pub enum Run {
     Packed(&'static [&'static str]),
     /// Cargo in the workspace, after building the kernel and the packaged workloads for an architecture.
     Booted(Arch, &'static [&'static str]),
-    /// The same on x86-64, only for `--full` or by name, because it takes long.
-    BootedLong(&'static [&'static str]),
+    /// The same, only for `--full` or by name, because it takes long.
+    BootedLong(Arch, &'static [&'static str]),
     /// The same, after building a family of Linux's own tests, only for `--full` or by name.
     LinuxTests(&'static Family, &'static [&'static str]),
     /// The same as [`Run::Booted`], after fetching Debian's Linux 6.12, too.
@@ -50,7 +50,7 @@ impl Step {
     pub fn is_for_full(&self) -> bool {
         matches!(
             self.run,
-            Run::BootedLong(_) | Run::LinuxTests(..) | Run::Compared(_)
+            Run::BootedLong(..) | Run::LinuxTests(..) | Run::Compared(_)
         )
     }
 }
@@ -270,7 +270,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "aarch64",
-        about: "the kernel on AArch64: workloads under every policy, programs with libraries, test programs",
+        about: "the kernel on AArch64: workloads under every policy, programs with libraries, what only it has",
         sources: ALL,
         needs: &[
             Need::Qemu(AArch64),
@@ -287,11 +287,37 @@ pub const STEPS: &[Step] = &[
                 "--package=faultless-cli",
                 "--package=faultless-tests",
                 "--test=aarch64",
-                "--test=boot_aarch64",
-                "--test=boot_disk",
-                "--test=boot_files",
                 "--test=boot_hostile",
                 "--test=boot_kernel",
+                "--",
+                "--ignored",
+                "--test-threads=2",
+                "--skip=iretq_in_user_mode_comes_to_an_end",
+                // QEMU has other limits for archives.
+                "--skip=an_archive_that_fills_memory_is_refused",
+            ],
+        ),
+    },
+    Step {
+        name: "aarch64-programs",
+        about: "the test programs of x86-64 on AArch64 (with --full or by name)",
+        sources: ALL,
+        needs: &[
+            Need::Qemu(AArch64),
+            Need::Musl(X86_64),
+            Need::Musl(AArch64),
+            Need::BareMetal(AArch64),
+        ],
+        run: Run::BootedLong(
+            AArch64,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-tests",
+                "--test=boot_disk",
+                "--test=boot_files",
+                "--test=boot_heap",
+                "--test=boot_hostile_calls",
                 "--test=boot_mapped",
                 "--test=boot_memory",
                 "--test=boot_processes",
@@ -299,10 +325,7 @@ pub const STEPS: &[Step] = &[
                 "--",
                 "--ignored",
                 "--test-threads=2",
-                // QEMU has other limits for archives.
-                "--skip=an_archive_that_fills_memory_is_refused",
                 // Instructions and devices of x86-64.
-                "--skip=iretq_in_user_mode_comes_to_an_end",
                 "--skip=a_device",
                 "--skip=memory_that_is_executed_only",
                 // They print addresses, and the size or the bytes of the program's own code.
@@ -324,15 +347,18 @@ pub const STEPS: &[Step] = &[
             Need::BareMetal(X86_64),
             Need::StressNg,
         ],
-        run: Run::BootedLong(&[
-            "test",
-            "--no-fail-fast",
-            "--package=faultless-cli",
-            "--test=stress_ng",
-            "--",
-            "--ignored",
-            "--test-threads=1",
-        ]),
+        run: Run::BootedLong(
+            X86_64,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=stress_ng",
+                "--",
+                "--ignored",
+                "--test-threads=1",
+            ],
+        ),
     },
     Step {
         name: "uffd",
@@ -390,15 +416,18 @@ pub const STEPS: &[Step] = &[
             Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
-        run: Run::BootedLong(&[
-            "test",
-            "--no-fail-fast",
-            "--package=faultless-cli",
-            "--test=growth",
-            "--",
-            "--ignored",
-            "--test-threads=1",
-        ]),
+        run: Run::BootedLong(
+            X86_64,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=growth",
+                "--",
+                "--ignored",
+                "--test-threads=1",
+            ],
+        ),
     },
     Step {
         name: "compare",
