@@ -83,7 +83,7 @@ pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
     let seed = writer.bytes(&seed)?;
 
     let vector = [
-        (auxvec::AT_HWCAP, u64::from(arch::hardware_capabilities())),
+        (auxvec::AT_HWCAP, arch::hardware_capabilities()),
         (auxvec::AT_PAGESZ, 4096),
         (auxvec::AT_CLKTCK, 100),
         (auxvec::AT_PHDR, loaded.headers),

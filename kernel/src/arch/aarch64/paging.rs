@@ -127,12 +127,11 @@ pub fn load_root(root: u64) {
 /// The physical address of normal memory that the kernel reads at a user address; `None`: none is mapped there. The hardware
 /// walks the tables; this cannot fault.
 pub fn translate(address: u64) -> Option<u64> {
-    let result: u64;
     // SAFETY: The instruction changes nothing but PAR_EL1, which only this function uses after boot.
     unsafe {
         core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
     }
-    result = read_sysreg!("par_el1");
+    let result = read_sysreg!("par_el1");
     let is_memory = result & 1 == 0 && result >> 56 == MAIR & 0xff;
     is_memory.then_some(result & ADDRESS | address & 0xfff)
 }

@@ -60,6 +60,6 @@ pub fn take_interrupts() {
 }
 
 /// The value of AT_HWCAP: the CPU's basic feature word.
-pub fn hardware_capabilities() -> u32 {
-    raw_cpuid::cpuid!(1).edx
+pub fn hardware_capabilities() -> u64 {
+    raw_cpuid::cpuid!(1).edx.into()
 }
