@@ -19,6 +19,12 @@ fn text_that_the_kernel_reads() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test aarch64"]
+fn addresses_with_tags_and_flags_of_others() {
+    assert_prints_as_on_linux_6_12("aarch64/tags", Machine::with_cpus(1));
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
 fn single_steps() {
     for cpus in [1, 2] {
         assert_prints_as_on_linux_6_12("aarch64/steps", Machine::with_cpus(cpus));

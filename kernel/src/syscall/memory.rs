@@ -6,6 +6,7 @@ use linux_raw_sys::general as linux;
 
 use super::file::transfer;
 use super::pidfd;
+use crate::arch::layout::{map_flags, untagged};
 use crate::arch::uaccess;
 use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH};
 use crate::files::descriptors;
@@ -24,7 +25,7 @@ pub fn mmap(
     if !offset.is_multiple_of(4096) {
         return Err(EINVAL);
     }
-    let (protection, flags) = (protection as u32, flags as u32);
+    let (protection, flags) = (protection as u32, map_flags(flags as u32)?);
     if flags & linux::MAP_ANONYMOUS != 0 {
         return or_reclaim(|| space().mmap(address, length, protection, flags));
     }
@@ -46,20 +47,24 @@ pub fn mmap(
 }
 
 pub fn munmap(address: u64, length: u64) -> Answer {
+    let address = untagged(address);
     or_reclaim(|| space().munmap(address, length)).map(|()| 0)
 }
 
 pub fn mprotect(address: u64, length: u64, protection: u64) -> Answer {
+    let address = untagged(address);
     or_reclaim(|| space().mprotect(address, length, protection as u32)).map(|()| 0)
 }
 
 pub fn mremap(old: u64, old_length: u64, length: u64, flags: u64, new: u64) -> Answer {
+    let old = untagged(old);
     // All known flags are in the lower half.
     let flags = u32::try_from(flags).map_err(|_| EINVAL)?;
     or_reclaim(|| space().mremap(old, old_length, length, flags, new))
 }
 
 pub fn mincore(address: u64, length: u64, to: u64) -> Answer {
+    let address = untagged(address);
     if !address.is_multiple_of(4096) {
         return Err(EINVAL);
     }
@@ -74,10 +79,12 @@ pub fn mincore(address: u64, length: u64, to: u64) -> Answer {
 }
 
 pub fn msync(address: u64, length: u64, flags: u64) -> Answer {
+    let address = untagged(address);
     space().msync(address, length, flags as u32).map(|()| 0)
 }
 
 pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {
+    let address = untagged(address);
     if advice as u32 == linux::MADV_REMOVE {
         return mapped::remove(address, length);
     }
@@ -110,14 +117,17 @@ pub fn process_madvise(process: u64, vector: u64, count: u64, advice: u64, flags
 }
 
 pub fn mlock(address: u64, length: u64) -> Answer {
+    let address = untagged(address);
     mlock2(address, length, 0)
 }
 
 pub fn mlock2(address: u64, length: u64, flags: u64) -> Answer {
+    let address = untagged(address);
     or_reclaim(|| space().mlock(address, length, flags as u32)).map(|()| 0)
 }
 
 pub fn munlock(address: u64, length: u64) -> Answer {
+    let address = untagged(address);
     or_reclaim(|| space().munlock(address, length)).map(|()| 0)
 }
 

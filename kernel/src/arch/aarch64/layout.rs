@@ -1,6 +1,9 @@
 //! The addresses of a program, as Linux chooses them.
 
 use faultless_mm::Layout;
+use linux_raw_sys::general as linux;
+
+use crate::errno::{EOPNOTSUPP, Errno};
 
 /// The usual layout, of 48-bit addresses.
 pub const USUAL: Layout = Layout::LINUX_AARCH64;
@@ -19,3 +22,29 @@ pub const MACHINE: &str = "aarch64";
 
 /// Instructions that return from a signal handler: `mov x8, #139` (`rt_sigreturn`), `svc #0`.
 pub const TRAMPOLINE: &[u32] = &[0xd280_1168, 0xd400_0001];
+
+/// The address that a program means: without the byte that it may use for a tag.
+#[inline]
+pub const fn untagged(address: u64) -> u64 {
+    match address & 1 << 55 {
+        0 => address & (1 << 56) - 1,
+        _ => address,
+    }
+}
+
+/// Flags of `mmap` that Linux has on x86-64 alone: `MAP_32BIT` and `MAP_ABOVE4G`.
+const OF_X86: u32 = 0x40 | 0x80;
+
+/// The flags of `mmap` that there are. As on Linux, an unknown one is an error only where the program wants that.
+///
+/// # Errors
+/// `EOPNOTSUPP`.
+#[inline]
+pub fn map_flags(flags: u32) -> Result<u32, Errno> {
+    let is_strict = flags & linux::MAP_TYPE == linux::MAP_SHARED_VALIDATE;
+    // Only a mapping of a file can be strict.
+    if is_strict && flags & linux::MAP_ANONYMOUS == 0 && flags & OF_X86 != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    Ok(flags & !OF_X86)
+}

@@ -1,6 +1,6 @@
 //! The addresses of a program, as Linux chooses them.
 
-use faultless_mm::Layout;
+use faultless_mm::{Errno, Layout};
 
 /// The usual layout.
 pub const USUAL: Layout = Layout::LINUX_X86_64;
@@ -19,3 +19,18 @@ pub const MACHINE: &str = "x86_64";
 
 /// Instructions that return from a signal handler: programs have their own.
 pub const TRAMPOLINE: &[u32] = &[];
+
+/// The address that a program means: it has no tags here.
+#[inline]
+pub const fn untagged(address: u64) -> u64 {
+    address
+}
+
+/// The flags of `mmap` that there are: all of them.
+///
+/// # Errors
+/// None here.
+#[inline]
+pub const fn map_flags(flags: u32) -> Result<u32, Errno> {
+    Ok(flags)
+}
