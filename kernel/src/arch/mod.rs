@@ -7,6 +7,7 @@ mod fault;
 pub mod interrupts;
 pub mod kernel_map;
 pub mod percpu;
+pub mod random;
 pub mod shootdown;
 pub mod uaccess;
 

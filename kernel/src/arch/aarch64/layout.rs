@@ -27,7 +27,7 @@ pub const TRAMPOLINE: &[u32] = &[0xd280_1168, 0xd400_0001];
 #[inline]
 pub const fn untagged(address: u64) -> u64 {
     match address & 1 << 55 {
-        0 => address & (1 << 56) - 1,
+        0 => address & ((1 << 56) - 1),
         _ => address,
     }
 }

@@ -7,6 +7,7 @@ pub mod boot;
 pub mod context;
 pub mod cpu;
 pub mod debugcon;
+pub mod entropy;
 pub mod entry;
 pub mod features;
 pub mod fpu;
@@ -19,7 +20,7 @@ pub mod paging;
 pub mod pci;
 pub mod power;
 pub mod protection_keys;
-pub mod random;
+
 pub mod registers;
 pub mod rmw;
 pub mod serial;

@@ -10,6 +10,7 @@ pub mod boot;
 pub mod context;
 pub mod cpu;
 pub mod debugcon;
+pub mod entropy;
 pub mod entry;
 pub mod features;
 pub mod fpu;
@@ -24,7 +25,7 @@ pub mod paging;
 pub mod pci;
 pub mod power;
 pub mod protection_keys;
-pub mod random;
+
 pub mod registers;
 pub mod rmw;
 pub mod serial;
