@@ -253,7 +253,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Faults in page by page, up to the first page for which that fails. Pages that are already there cause no
     /// fault, and no stack grows.
     fn populate(&self, pages: Pages, access: Access) -> Result<(), Errno> {
-        for page in pages.start..pages.end {
+        let mut page = pages.start;
+        while page < pages.end {
             let address = Page(page).address();
             let attributes = self.lookup(address).ok_or(Errno::ENOMEM)?;
             let allowed = match access {
@@ -266,14 +267,13 @@ impl<M: Machine> AddressSpace<M> {
             }
             self.machine().poll();
             self.populates_on(page)?;
-            if self
-                .entry(address)
-                .is_some_and(|entry| Self::FORMAT.permits(entry, access))
-            {
+            // One mapping has all of a huge page.
+            if let Some(end) = self.permitted(Page(page), access) {
+                page = end;
                 continue;
             }
             match self.fault_by_kernel(address, access) {
-                Outcome::Resolved => {}
+                Outcome::Resolved => page += 1,
                 Outcome::Interrupted => return Err(Errno::EINTR),
                 // Linux: memory that has failed is EHWPOISON.
                 Outcome::Poisoned => return Err(Errno(133)),
