@@ -215,7 +215,7 @@ pub struct Model {
     /// What vCPUs have cached of their second-level tables: one for each CPU.
     guest_tlbs: Box<[Mutex<CpuTlb>]>,
     marks_loads: bool,
-    breaks_before_make: bool,
+    breaks_before_make: std::sync::atomic::AtomicBool,
     /// Flushes that other CPUs were asked for.
     remote_flushes: std::sync::atomic::AtomicU64,
     bus: AtomicU32,
@@ -249,8 +249,11 @@ impl Model {
         self.failing.store(count, Ordering::Relaxed);
     }
 
-    /// Makes the next flush of a CPU wait.
+    /// Makes the next flush of a CPU wait: that of a zap. No huge page is flushed for its split any more, because that
+    /// flush holds the entry's claim, for which others wait.
     pub fn shut_gate(&self, cpu: u32) {
+        self.breaks_before_make
+            .store(false, std::sync::atomic::Ordering::Relaxed);
         self.gate.shut_for.lock().unwrap().push((cpu, false));
     }
 
@@ -307,7 +310,7 @@ impl Model {
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
             guest_tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
             marks_loads: marks_loads(),
-            breaks_before_make: breaks_before_make(),
+            breaks_before_make: std::sync::atomic::AtomicBool::new(breaks_before_make()),
             remote_flushes: std::sync::atomic::AtomicU64::new(0),
             bus: AtomicU32::new(0),
             left_behind: std::sync::atomic::AtomicBool::new(false),
@@ -667,6 +670,7 @@ impl Machine for Model {
 
     fn breaks_before_make(&self) -> bool {
         self.breaks_before_make
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     #[cfg(shuttle)]
