@@ -24,6 +24,9 @@ const LINE_STATUS: usize = 5;
 const FIFO_ON: u8 = 1;
 const FIFO_SIZE: usize = 16;
 const ROOM: u8 = 1 << 5;
+const EMPTY: u8 = 1 << 6;
+/// Looks at a console whose reader may be gone.
+const PATIENCE: u32 = 10_000_000;
 
 /// Where the registers are; 0 if there are none.
 static PORTS: AtomicU64 = AtomicU64::new(0);
@@ -59,6 +62,20 @@ pub fn write(port: u16, bytes: &[u8]) {
             while at.add(LINE_STATUS).read_volatile() & ROOM == 0 {}
             for &byte in piece {
                 at.add(DATA).write_volatile(byte);
+            }
+        }
+    }
+}
+
+/// Waits until the consoles have passed everything on. The emulator keeps what its reader is not ready for, and loses
+/// that when the machine ends.
+pub fn drain() {
+    for port in (FIRST..FIRST + COUNT).filter(|&port| is_at(port)) {
+        let at = registers(port);
+        for _ in 0..PATIENCE {
+            // SAFETY: The registers of a console of ours.
+            if unsafe { at.add(LINE_STATUS).read_volatile() } & EMPTY != 0 {
+                break;
             }
         }
     }

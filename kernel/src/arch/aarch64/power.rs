@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use smccc::{Hvc, Smc, psci};
 
-use super::gic;
 use super::paging::physical_to_virtual;
 use super::start_info::Devices;
+use super::{debugcon, gic};
 use crate::report::{self, End};
 
 /// Whether the firmware is called by `smc`, not `hvc`.
@@ -62,6 +62,7 @@ pub fn start_cpu(hardware_id: u64, entry: u64, argument: u64) -> bool {
 
 /// Ends the machine.
 pub fn off() -> ! {
+    debugcon::drain();
     let _ = match BY_SMC.load(Ordering::Relaxed) {
         true => psci::system_off::<Smc>(),
         false => psci::system_off::<Hvc>(),
