@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 pub use super::kernel_map::*;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
-use super::tlb;
+use super::{rmw, tlb};
 
 /// The entries of user memory.
 pub type Entries = faultless_paging::AArch64;
@@ -122,6 +122,7 @@ pub fn load_root(root: u64) {
     unsafe { write_sysreg!("ttbr0_el1", root) };
     isb();
     tlb::flush_everything();
+    rmw::forget();
 }
 
 /// The physical address of normal memory that the kernel reads at a user address; `None`: none is mapped there. The hardware

@@ -6,8 +6,8 @@
 //!   which ignores what user mode may read, and takes no exception: execute-only text costs nothing more. The word is
 //!   read through the direct map. If another thread unmaps the text meanwhile, the word is that of some other use of
 //!   the frame, and at worst a load is taken for a store, which the mapping allows.
-//! - **A loop of loads is looked at once.** Each CPU remembers where the last plain load was. A wrong memory of it
-//!   costs the second fault, nothing else.
+//! - **A loop of loads is looked at once.** Each CPU remembers where the last plain load was, until it takes another
+//!   space. If a program changes that instruction to an atomic one, it faults twice until a load elsewhere faults.
 //!
 //! *Writes*: this CPU's word.
 
@@ -43,11 +43,19 @@ pub fn will_write() -> bool {
     if cpu.scratch.load(Ordering::Relaxed) == pc || !ON.load(Ordering::Relaxed) {
         return false;
     }
-    let found = instruction(pc).is_some_and(faultless_mm::rmw::is_atomic_rmw);
-    if !found {
-        cpu.scratch.store(pc, Ordering::Relaxed);
+    match instruction(pc) {
+        Some(instruction) if faultless_mm::rmw::is_atomic_rmw(instruction) => true,
+        Some(_) => {
+            cpu.scratch.store(pc, Ordering::Relaxed);
+            false
+        }
+        None => false,
     }
-    found
+}
+
+/// Forgets where the last plain load was: another program has another instruction there.
+pub fn forget() {
+    percpu::this().scratch.store(0, Ordering::Relaxed);
 }
 
 /// The instruction at a user address; `None`: no memory is mapped there, or not any more.
