@@ -42,8 +42,35 @@ fn other_ways_to_flush_and_to_mark() {
         "flush=interrupts",
         "marks=software",
         "flush=interrupts marks=software",
+        "asids=1",
+        "asids=3 flush=interrupts",
     ] {
         let machine = Machine::with_cpus(2);
+        let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
+        assert_eq!(
+            (ended.exit, &ended.error),
+            (Some(0), &None),
+            "{words}: {ended:?}"
+        );
+        ended.assert_verified();
+    }
+}
+
+/// Spaces with the same address-space identifier. QEMU drops all translations when the identifier in use changes,
+/// so only with a single one it shows whether this kernel drops those of another space.
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn spaces_that_share_an_identifier() {
+    let program = compile("spaces");
+    let run = format!("exec=/bin/spaces\0argv=spaces\0{VERIFIED}");
+    let files: [(&str, &[u8]); 2] = [("bin/spaces", &program), (".faultless/run", run.as_bytes())];
+    for (cpus, words) in [
+        (1, "asids=1"),
+        (2, "asids=1"),
+        (2, "asids=2"),
+        (2, "asids=65535"),
+    ] {
+        let machine = Machine::with_cpus(cpus);
         let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
         assert_eq!(
             (ended.exit, &ended.error),
@@ -58,9 +85,11 @@ fn other_ways_to_flush_and_to_mark() {
 #[ignore = "boots the kernel: ./x test aarch64"]
 fn a_command_line_that_means_nothing_is_refused() {
     let files: [(&str, &[u8]); 1] = [(".faultless/run", b"exec=/bin/none\0")];
-    let machine = Machine::with_cpus(1);
-    let ended = machine.boot_with(&archive(&files), &[], &["-append", "marks=none"]);
-    assert_eq!(ended.exit, None, "{ended:?}");
+    for words in ["marks=none", "asids=0", "asids=", "asids=x"] {
+        let machine = Machine::with_cpus(1);
+        let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
+        assert_eq!(ended.exit, None, "{words}: {ended:?}");
+    }
 }
 
 /// Frames of machines that are larger than what x86-64 maps at boot.

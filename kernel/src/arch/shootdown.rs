@@ -11,13 +11,14 @@
 //! leaves the range in the box, and neither interrupts nor waits. The exception is a flush before tables are
 //! freed: hardware may walk tables at any time.
 //!
-//! A CPU flushes before it uses a root, and is in the space's CPU set before that. So a CPU
-//! outside the set caches no translation of the space (rule R2).
+//! A CPU is in the space's CPU set before it uses the root, and leaves it once it has dropped the translations: on
+//! x86-64 when it leaves the space, on AArch64 when the space ends. So a CPU outside the set caches no translation of
+//! the space (rule R2).
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use faultless_paging::{Flush, PAGE_SIZE, Requests, SpaceId};
+use faultless_paging::{Flush, Requests, SpaceId};
 use faultless_sync::CpuSet;
 use faultless_trace::{Counter, Kind};
 
@@ -201,33 +202,32 @@ pub fn interrupt() {
 pub fn flush(cpus: &CpuSet, space: SpaceId, flush: Flush) {
     // The entries were changed before this; the sets that CPUs join are read after.
     tlb::order_changes();
-    let everything = flush.end == u64::MAX || flush.pages() > MAX_SINGLE;
-    let (start, end) = if everything {
-        (0, u64::MAX)
-    } else {
-        (flush.start, flush.end)
-    };
     let this = percpu::cpu_number();
     if cpus.iter().all(|cpu| cpu.0 == this) {
-        flush_here(cpus, this, start, end);
+        flush_here(cpus, this, space, flush);
     } else if tlb::broadcasts() {
         tlb::flush_all_cpus(space, flush);
         memory::count(Counter::TlbRemoteFlush, 1);
     } else {
-        flush_everywhere(cpus, this, (start, end), !flush.tables);
+        flush_everywhere(cpus, this, space, flush);
     }
 }
 
-fn flush_here(cpus: &CpuSet, this: u32, start: u64, end: u64) {
+/// Whether a CPU flushes everything rather than page by page.
+fn is_large(flush: Flush) -> bool {
+    flush.end == u64::MAX || flush.pages() > MAX_SINGLE
+}
+
+fn flush_here(cpus: &CpuSet, this: u32, space: SpaceId, flush: Flush) {
     if !cpus.contains(faultless_sync::Cpu(this)) {
         return;
     }
-    if end == u64::MAX {
+    if is_large(flush) {
         memory::count(Counter::TlbLocalFlushAll, 1);
-        tlb::flush_everything();
+        tlb::flush_space(space);
     } else {
-        memory::count(Counter::TlbLocalFlushOne, (end - start) / PAGE_SIZE);
-        tlb::flush_pages(start, end);
+        memory::count(Counter::TlbLocalFlushOne, flush.pages());
+        tlb::flush_range(space, flush);
     }
 }
 
@@ -264,11 +264,15 @@ fn await_answers(waits: &[u64; percpu::MAX_CPUS]) {
 
 /// Out of line, because clearing its array of all CPUs takes longer than flushing a page.
 #[inline(never)]
-fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defer: bool) {
+fn flush_everywhere(cpus: &CpuSet, this: u32, space: SpaceId, flush: Flush) {
+    let (start, end) = match is_large(flush) {
+        true => (0, u64::MAX),
+        false => (flush.start, flush.end),
+    };
     let mut waits = [0u64; percpu::MAX_CPUS];
     for cpu in cpus.iter().map(|cpu| cpu.0).filter(|&cpu| cpu != this) {
         let mailbox = &percpu::of(cpu).mailbox;
-        let (number, requested) = mailbox.request(start, end, may_defer);
+        let (number, requested) = mailbox.request(start, end, !flush.tables);
         match requested {
             Requested::Deferred => memory::count(Counter::TlbRemoteFlushDeferred, 1),
             Requested::Wait => waits[cpu as usize] = number,
@@ -279,7 +283,7 @@ fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defe
         }
         trace::instant(Kind::ShootdownSent, u64::from(cpu), number);
     }
-    flush_here(cpus, this, start, end);
+    flush_here(cpus, this, space, flush);
     memory::count(Counter::TlbRemoteFlush, 1);
     await_answers(&waits);
 }

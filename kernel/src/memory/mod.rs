@@ -65,12 +65,6 @@ pub fn total(counter: Counter) -> u64 {
     memory().total(counter)
 }
 
-/// The physical address of a space's root table.
-#[inline]
-pub fn root_of(space: &Space) -> u64 {
-    space.id().root.0 << 12
-}
-
 /// A new address space.
 ///
 /// # Errors

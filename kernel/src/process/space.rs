@@ -2,8 +2,9 @@
 //!
 //! A space is reference-counted: processes share one between `vfork` and `exec`, and an access to another
 //! process's memory holds it meanwhile. The last reference frees the memory, after every CPU has left. A CPU
-//! is in the set of the space it points to (`PerCpu::space`) and in no other. It leaves when it runs a thread
-//! of another space, or none.
+//! points to the space that it runs in (`PerCpu::space`), and does so last when it takes one. It is in that space's
+//! set, and where translations outlive a switch ([`paging::KEEPS_TRANSLATIONS`]) in those of all spaces that it ran in
+//! before. It leaves when it runs a thread of another space, or none.
 
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -143,9 +144,12 @@ impl AsRef<AddressSpace<Kernel>> for UserSpace {
 impl Drop for UserSpace {
     fn drop(&mut self) {
         // Its last CPUs are on their way to another thread; this CPU has left. They look at this very object
-        // until then.
-        while self.space.cpus().iter().next().is_some() {
-            arch::relax();
+        // until they point elsewhere. What a TLB still holds of the space is never used again.
+        for cpu in self.space.cpus().iter() {
+            while runs(cpu.0, self) {
+                arch::relax();
+            }
+            self.space.cpus().remove(cpu);
         }
         verify::spaces::remove(self);
         // SAFETY: Taken once, by the last reference.
@@ -164,30 +168,45 @@ pub fn current() -> &'static UserSpace {
     unsafe { percpu::this().space.load(Ordering::Relaxed).as_ref() }.expect("a user thread runs")
 }
 
+/// Whether a CPU runs in a space. Acquire: if not, what it did there is complete.
+pub fn runs(cpu: u32, space: &UserSpace) -> bool {
+    ptr::eq(percpu::of(cpu).space.load(Ordering::Acquire), space)
+}
+
 /// Makes this CPU run in a space.
 #[inline]
 pub fn enter(number: u32, cpu: &PerCpu, space: *const UserSpace) {
-    if ptr::eq(cpu.space.load(Ordering::Relaxed), space) {
+    let old = cpu.space.load(Ordering::Relaxed);
+    if ptr::eq(old, space) {
         return;
     }
     // SAFETY: The thread that is about to run keeps its process, which keeps the space.
     let new = unsafe { space.as_ref() }.expect("a user thread has a space");
-    let root = memory::root_of(new);
-    new.cpus().insert(Cpu(number));
-    let old = cpu.space.swap(space.cast_mut(), Ordering::Relaxed);
-    paging::load_root(root);
-    // SAFETY: It is kept as long as this CPU is in its set.
-    if let Some(old) = unsafe { old.as_ref() } {
-        old.cpus().remove(Cpu(number));
+    // No other CPU adds or removes this one.
+    let joins = !new.cpus().contains(Cpu(number));
+    if joins {
+        new.cpus().insert(Cpu(number));
     }
+    paging::load_space(new.id(), joins);
+    point_to(number, cpu, old, space);
 }
 
 /// Makes this CPU run in no space any more.
 pub fn leave(number: u32, cpu: &PerCpu) {
-    let old = cpu.space.swap(ptr::null_mut(), Ordering::Relaxed);
-    // SAFETY: It is kept as long as this CPU is in its set.
-    if let Some(old) = unsafe { old.as_ref() } {
-        paging::load_root(paging::kernel_root());
+    let old = cpu.space.load(Ordering::Relaxed);
+    if !old.is_null() {
+        paging::load_no_space();
+        point_to(number, cpu, old, ptr::null());
+    }
+}
+
+/// This CPU has other tables: it leaves the old space. Release: the space may end once this is seen.
+fn point_to(number: u32, cpu: &PerCpu, old: *const UserSpace, new: *const UserSpace) {
+    if !paging::KEEPS_TRANSLATIONS
+        // SAFETY: It is kept as long as this CPU points to it.
+        && let Some(old) = unsafe { old.as_ref() }
+    {
         old.cpus().remove(Cpu(number));
     }
+    cpu.space.store(new.cast_mut(), Ordering::Release);
 }

@@ -15,6 +15,7 @@ use crate::arch::{percpu, shootdown};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
 use crate::memory::Cpu;
 use crate::process::space;
+use crate::process::space::runs;
 
 const GLOBAL: u32 = cmd::MEMBARRIER_CMD_GLOBAL as u32;
 const GLOBAL_EXPEDITED: u32 = cmd::MEMBARRIER_CMD_GLOBAL_EXPEDITED as u32;
@@ -47,7 +48,9 @@ pub fn membarrier(command: u64, flags: u64) -> Answer {
         REGISTER_GLOBAL | REGISTER_PRIVATE | REGISTER_SYNC_CORE => register(command as u32),
         PRIVATE => {
             wants(REGISTER_PRIVATE)?;
-            shootdown::barrier(space().cpus().iter().map(|cpu: Cpu| cpu.0), false);
+            // A CPU that takes the space from here on passes a barrier before it goes back to user mode.
+            let all = space().cpus().iter().map(|cpu: Cpu| cpu.0);
+            shootdown::barrier(all.filter(|&cpu| runs(cpu, space())), false);
         }
         SYNC_CORE => {
             wants(REGISTER_SYNC_CORE)?;

@@ -3,6 +3,7 @@
 //! Reading order: `boot` (first instructions), `entry` and `trap` (the way in and out), `context` (switching
 //! threads), `tlb`. The rest of the kernel uses the names that are re-exported here.
 
+mod asid;
 pub mod boot;
 pub mod context;
 pub mod cpu;

@@ -3,9 +3,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use faultless_paging::SpaceId;
+
 pub use super::kernel_map::*;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
-use super::{rmw, tlb};
+use super::{asid, rmw, tlb};
 
 /// The entries of user memory.
 pub type Entries = faultless_paging::AArch64;
@@ -110,19 +112,36 @@ pub fn load_kernel_root(root: u64) {
 /// None: it does nothing.
 pub unsafe fn init_user_root(_root: *mut u64) {}
 
-/// Makes this root table of user memory the one that this CPU uses, and flushes the translations of the last one.
-pub fn load_root(root: u64) {
-    let root = match root {
-        root if root == kernel_root() => EMPTY.load(Ordering::Relaxed),
-        root => root,
-    };
-    // This CPU has joined the space's set of CPUs before: the walks from here on come after that.
-    tlb::order_changes();
+/// A CPU that leaves a space keeps its translations ([`asid`]), and stays in the space's set of CPUs.
+pub const KEEPS_TRANSLATIONS: bool = true;
+
+/// Makes this CPU use the tables of a space. `joins`: the CPU was not in the space's set of CPUs before.
+pub fn load_space(space: SpaceId, joins: bool) {
+    if joins {
+        // The walks from here on come after the CPU has joined. A CPU that was in the set has missed no flush.
+        tlb::order_changes();
+    }
+    let asid = asid::of(space);
+    if asid::is_new(asid, space) {
+        // The space that this CPU is in may have the same ASID: no walk fills the TLB after the flush.
+        load_user_root(EMPTY.load(Ordering::Relaxed));
+        tlb::flush_asid(asid);
+    }
+    load_user_root(space.root.0 << 12 | asid << 48);
+    rmw::forget();
+}
+
+/// Makes this CPU use no tables of user memory.
+pub fn load_no_space() {
+    load_user_root(EMPTY.load(Ordering::Relaxed));
+}
+
+/// Loads a root table and its ASID.
+#[inline]
+fn load_user_root(root: u64) {
     // SAFETY: The kernel's half is elsewhere, so this code stays mapped.
     unsafe { write_sysreg!("ttbr0_el1", root) };
     isb();
-    tlb::flush_everything();
-    rmw::forget();
 }
 
 /// The physical address of normal memory that the kernel reads at a user address; `None`: none is mapped there. The hardware

@@ -53,9 +53,9 @@ pub fn own_id() -> u64 {
 pub extern "C" fn begin(number: u32) -> ! {
     percpu::install(number, own_id());
     features::enable();
-    paging::load_root(paging::kernel_root());
+    paging::load_no_space();
     // The boot tables map user addresses, too, and as global.
-    tlb::forget_boot_tables();
+    tlb::flush_everything();
     gic::enable(number);
     STARTED.fetch_add(1, Ordering::AcqRel);
     crate::sched::idle::begin()

@@ -2,7 +2,7 @@
 
 use super::features::{self, Features};
 use super::start_info::StartInfo;
-use super::{debugcon, gic, paging, pci, percpu, power, serial, smp, time, tlb, window};
+use super::{asid, debugcon, gic, paging, pci, percpu, power, serial, smp, time, tlb, window};
 use crate::memory::boot_frames::BootFrames;
 use crate::report::refuse;
 use crate::start::{self, Machine};
@@ -29,6 +29,7 @@ pub extern "C" fn kernel_start(tree: u64, image: u64) -> ! {
     let mut frames = BootFrames::new(&info);
     features::enable();
     tlb::choose(!choices.interrupts_flush);
+    asid::choose(choices.asids);
     paging::set_empty_root(frames.allocate_zeroed(1));
     paging::build(&info, &mut frames, true, info.memory_begins(), 0);
     pci::map(&mut frames);

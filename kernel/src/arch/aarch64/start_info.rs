@@ -50,12 +50,13 @@ pub struct Devices {
 }
 
 /// What the kernel's command line chooses, for measurements: `marks=software` leaves the accessed and dirty bits to
-/// the memory core although the hardware could set them, and `flush=interrupts` interrupts other CPUs instead of a
-/// broadcast by the hardware.
+/// the memory core although the hardware could set them, `flush=interrupts` interrupts other CPUs instead of a
+/// broadcast by the hardware, and `asids=N` takes at most N address-space identifiers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Choices {
     pub software_marks: bool,
     pub interrupts_flush: bool,
+    pub asids: Option<u64>,
 }
 
 impl Choices {
@@ -69,7 +70,10 @@ impl Choices {
             match word {
                 "marks=software" => choices.software_marks = true,
                 "flush=interrupts" => choices.interrupts_flush = true,
-                _ => return Err("unknown word on the kernel's command line"),
+                word => match word.strip_prefix("asids=").map(str::parse) {
+                    Some(Ok(most @ 1..)) => choices.asids = Some(most),
+                    _ => return Err("unknown word on the kernel's command line"),
+                },
             }
         }
         Ok(choices)

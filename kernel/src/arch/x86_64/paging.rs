@@ -2,6 +2,7 @@
 //! copying its root entries once.
 
 use bitflags::bitflags;
+use faultless_paging::SpaceId;
 
 pub use super::kernel_map::*;
 
@@ -71,6 +72,19 @@ pub unsafe fn init_user_root(root: *mut u64) {
     let kernel = physical_to_virtual(kernel_root()).cast::<u64>();
     // SAFETY: Both are root tables of 512 entries; the kernel's upper half no longer changes.
     unsafe { core::ptr::copy_nonoverlapping(kernel.add(256), root.add(256), 256) };
+}
+
+/// A CPU that leaves a space drops its translations: there are no identifiers in them.
+pub const KEEPS_TRANSLATIONS: bool = false;
+
+/// Makes this CPU use the tables of a space.
+pub fn load_space(space: SpaceId, _joins: bool) {
+    load_root(space.root.0 << 12);
+}
+
+/// Makes this CPU use no tables but the kernel's.
+pub fn load_no_space() {
+    load_root(kernel_root());
 }
 
 /// Makes this root table the one that this CPU uses; flushes all but global translations.

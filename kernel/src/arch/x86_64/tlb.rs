@@ -33,6 +33,16 @@ pub fn flush_everything() {
     paging::load_root(paging::current_root());
 }
 
+/// Drops all translations of the space that this CPU is in.
+pub fn flush_space(_space: SpaceId) {
+    flush_everything();
+}
+
+/// Drops the translations of a range of the space that this CPU is in.
+pub fn flush_range(_space: SpaceId, flush: Flush) {
+    flush_pages(flush.start, flush.end);
+}
+
 /// Drops the translations of a range, page by page.
 pub fn flush_pages(start: u64, end: u64) {
     let mut at = start;
