@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::arch::Arch;
 use crate::report::Destination;
 
 const EXAMPLES: &str = "\
 Examples:
   ./x bench --list
   ./x bench
+  ./x bench --arch aarch64 growth
   ./x bench --json bench.json fault_over_limit_ns find_100k_ns
   ./x bench --markdown docs/figures.md --svg docs/figures.svg growth";
 
@@ -34,6 +36,16 @@ pub struct BenchArguments {
     /// List the figures and exit
     #[arg(long)]
     pub list: bool,
+
+    /// The architecture of the kernel's machines: x86_64 or aarch64. With aarch64 only the kernel's figures are taken
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "ARCH",
+        hide_possible_values = true
+    )]
+    pub arch: Arch,
 
     /// The figures to take; all of them if none is named
     #[arg(value_name = "NAME")]

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::kernel::output_of;
 use super::{Part, Samples};
+use crate::arch::Arch;
 
 /// The limit of a call's cost with much memory, divided by its cost with little.
 const MOST: f64 = 1.5;
@@ -75,8 +76,8 @@ impl<'a> Call<'a> {
 }
 
 /// The worst ratio of those calls that have no reason to take longer.
-pub fn growth() -> Result<Samples> {
-    let output = output_of(&["growth"])?;
+pub fn growth(arch: Arch) -> Result<Samples> {
+    let output = output_of(arch, &["growth"])?;
     let calls: Vec<_> = output.lines().filter_map(Call::parse).collect();
     ensure!(
         !calls.is_empty(),

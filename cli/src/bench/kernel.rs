@@ -16,25 +16,25 @@ use crate::size::Size;
 const INSTRUCTIONS_PER_SECOND: f64 = 1e9;
 
 /// Instructions per fault: page_fault1 touches pages and unmaps them, nothing else.
-pub fn instructions_per_fault() -> Result<Samples> {
-    instructions_per_figure(&["page_fault1", "-s", "3"])
+pub fn instructions_per_fault(arch: Arch) -> Result<Samples> {
+    instructions_per_figure(arch, &["page_fault1", "-s", "3"])
 }
 
 /// Instructions per record of ebizzy as it was published.
-pub fn instructions_per_record() -> Result<Samples> {
-    instructions_per_figure(&["ebizzy", "-mTRp", "-t", "2", "-S", "3"])
+pub fn instructions_per_record(arch: Arch) -> Result<Samples> {
+    instructions_per_figure(arch, &["ebizzy", "-mTRp", "-t", "2", "-S", "3"])
 }
 
 /// Instructions with events off, divided by those of a kernel without events; a sample for each of a few
 /// workloads.
-pub fn tracing_off_vs_compiled_out() -> Result<Samples> {
+pub fn tracing_off_vs_compiled_out(arch: Arch) -> Result<Samples> {
     let programs: [&[&str]; 2] = [
         &["page_fault1", "-s", "3"],
         &["ebizzy", "-mTRp", "-t", "2", "-S", "3"],
     ];
     let ratio = |program: &&[&str]| {
-        let off = figure_of(System::ours(Arch::default())?, program)?;
-        let out = figure_of(System::without_events(Arch::default())?, program)?;
+        let off = figure_of(arch, System::ours(arch)?, program)?;
+        let out = figure_of(arch, System::without_events(arch)?, program)?;
         // The figures are rates, so this is the ratio of instructions per operation, off to out.
         Ok(out / off)
     };
@@ -42,37 +42,38 @@ pub fn tracing_off_vs_compiled_out() -> Result<Samples> {
 }
 
 /// Speculative share with 2 CPUs.
-pub fn share_speculative_2_cpus() -> Result<Samples> {
-    share_speculative(2)
+pub fn share_speculative_2_cpus(arch: Arch) -> Result<Samples> {
+    share_speculative(arch, 2)
 }
 
 /// Speculative share with 4 CPUs.
-pub fn share_speculative_4_cpus() -> Result<Samples> {
-    share_speculative(4)
+pub fn share_speculative_4_cpus(arch: Arch) -> Result<Samples> {
+    share_speculative(arch, 4)
 }
 
 /// One sample: the clock counts instructions, so another run gives the same.
-fn instructions_per_figure(program: &[&str]) -> Result<Samples> {
-    let figure = figure_of(System::ours(Arch::default())?, program)?;
+fn instructions_per_figure(arch: Arch, program: &[&str]) -> Result<Samples> {
+    let figure = figure_of(arch, System::ours(arch)?, program)?;
     Samples::new(vec![INSTRUCTIONS_PER_SECOND / figure])
 }
 
 /// How much a program does in 10⁹ instructions on one CPU.
-fn figure_of(system: System, program: &[&str]) -> Result<f64> {
+fn figure_of(arch: Arch, system: System, program: &[&str]) -> Result<f64> {
     // The same random numbers each time.
     let system = System {
         seed: Some(0),
         ..system
     };
-    let outcome = run(&system, program, 1, true, Sink::Nowhere)?;
+    let outcome = run(arch, &system, program, 1, true, Sink::Nowhere)?;
     let figure = outcome.figure.context("the program printed no figure")?;
     Ok(figure.value)
 }
 
-fn share_speculative(cpus: u32) -> Result<Samples> {
+fn share_speculative(arch: Arch, cpus: u32) -> Result<Samples> {
     let sample = || {
         let outcome = run(
-            &System::ours(Arch::default())?,
+            arch,
+            &System::ours(arch)?,
             &["ebizzy", "-mTRp", "-t", "8", "-S", "2"],
             cpus,
             false,
@@ -87,17 +88,18 @@ fn share_speculative(cpus: u32) -> Result<Samples> {
 }
 
 /// The output of a program on one CPU with a clock that counts instructions.
-pub fn output_of(program: &[&str]) -> Result<String> {
+pub fn output_of(arch: Arch, program: &[&str]) -> Result<String> {
     static KEPT: Kept = Kept::new();
     let system = System {
         seed: Some(0),
-        ..System::ours(Arch::default())?
+        ..System::ours(arch)?
     };
-    run(&system, program, 1, true, Sink::Kept(&KEPT))?;
+    run(arch, &system, program, 1, true, Sink::Kept(&KEPT))?;
     Ok(String::from_utf8_lossy(&KEPT.take()).into_owned())
 }
 
 fn run(
+    arch: Arch,
     system: &System,
     program: &[&str],
     cpus: u32,
@@ -106,7 +108,7 @@ fn run(
 ) -> Result<Outcome> {
     let request = Request {
         program: program.iter().map(Into::into).collect(),
-        arch: Arch::default(),
+        arch,
         policy: Policy::Speculative,
         cpus,
         memory: Size::mebi(1024),

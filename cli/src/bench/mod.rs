@@ -16,6 +16,8 @@ mod stats;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::arch::Arch;
+
 pub use registry::{BENCHES, find};
 pub use stats::{Part, Samples};
 
@@ -55,7 +57,34 @@ pub struct Bench {
     /// Its description, in one line.
     pub about: &'static str,
     /// Takes the samples, at least one.
-    pub take: fn() -> Result<Samples>,
+    pub take: Take,
+}
+
+/// How samples are taken.
+#[derive(Clone, Copy)]
+pub enum Take {
+    /// On the host's processor.
+    Here(fn() -> Result<Samples>),
+    /// On a machine of an architecture.
+    Booted(fn(Arch) -> Result<Samples>),
+}
+
+impl Bench {
+    /// Takes the samples, on a machine of `arch` if one is booted.
+    ///
+    /// # Errors
+    /// The figure cannot be taken.
+    pub fn samples(&self, arch: Arch) -> Result<Samples> {
+        match self.take {
+            Take::Here(take) => take(),
+            Take::Booted(take) => take(arch),
+        }
+    }
+
+    /// Whether it is taken on a machine that is booted, whose architecture can be chosen.
+    pub fn is_booted(&self) -> bool {
+        matches!(self.take, Take::Booted(_))
+    }
 }
 
 impl Group {

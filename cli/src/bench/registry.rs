@@ -2,6 +2,7 @@
 
 use super::Better::{Higher, Lower};
 use super::Group::{Kernel, KernelPair, Record, Soft};
+use super::Take::{Booted, Here};
 use super::{Bench, before, growth, kernel, record, soft};
 
 /// The figures, in the order in which they are taken.
@@ -12,7 +13,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "a fault, beyond zeroing the same frames and storing an entry; one mapping",
-        take: soft::fault_over_limit,
+        take: Here(soft::fault_over_limit),
     },
     Bench {
         name: "fault_over_limit_100k_ns",
@@ -20,7 +21,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same among 100,000 mappings, in random order",
-        take: soft::fault_over_limit_100k,
+        take: Here(soft::fault_over_limit_100k),
     },
     Bench {
         name: "find_100k_ns",
@@ -28,7 +29,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the lookup alone, among 100,000 mappings, in random order",
-        take: soft::find_100k,
+        take: Here(soft::find_100k),
     },
     Bench {
         name: "unmap_100k_ns",
@@ -36,7 +37,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "munmap of a page that is there, among 100,000 mappings, in random order",
-        take: soft::unmap_100k,
+        take: Here(soft::unmap_100k),
     },
     Bench {
         name: "protect_100k_ns",
@@ -44,7 +45,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "mprotect of a page that is there, among 100,000 mappings, in random order",
-        take: soft::protect_100k,
+        take: Here(soft::protect_100k),
     },
     Bench {
         name: "mmap_1gib_vs_1mib",
@@ -52,7 +53,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "mmap of 1 GiB, untouched: time against 1 MiB",
-        take: soft::mmap_1gib_vs_1mib,
+        take: Here(soft::mmap_1gib_vs_1mib),
     },
     Bench {
         name: "host_load_4m_ns",
@@ -60,7 +61,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the host: a load among 4 MiB; as slow as memory if other programs use the cache",
-        take: soft::load_4m,
+        take: Here(soft::load_4m),
     },
     Bench {
         name: "speculative_vs_classic_1t",
@@ -68,7 +69,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "one thread: time under speculative, against classic",
-        take: soft::speculative_vs_classic_1t,
+        take: Here(soft::speculative_vs_classic_1t),
     },
     Bench {
         name: "one_mapping_vs_two_spaces_classic",
@@ -76,7 +77,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "two threads' faults in one mapping, against two address spaces; classic",
-        take: soft::one_mapping_vs_two_spaces_classic,
+        take: Here(soft::one_mapping_vs_two_spaces_classic),
     },
     Bench {
         name: "one_mapping_vs_two_spaces_vma_lock",
@@ -84,7 +85,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "the same under vma-lock",
-        take: soft::one_mapping_vs_two_spaces_vma_lock,
+        take: Here(soft::one_mapping_vs_two_spaces_vma_lock),
     },
     Bench {
         name: "one_mapping_vs_two_spaces_speculative",
@@ -92,7 +93,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "the same under speculative",
-        take: soft::one_mapping_vs_two_spaces_speculative,
+        take: Here(soft::one_mapping_vs_two_spaces_speculative),
     },
     Bench {
         name: "churn_all_cpus_classic",
@@ -100,7 +101,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "a thread on each CPU, at most 16, maps, touches and unmaps 16 pages in one address space: speed against one thread; classic",
-        take: soft::churn_all_cpus_classic,
+        take: Here(soft::churn_all_cpus_classic),
     },
     Bench {
         name: "churn_all_cpus_vma_lock",
@@ -108,7 +109,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "the same under vma-lock",
-        take: soft::churn_all_cpus_vma_lock,
+        take: Here(soft::churn_all_cpus_vma_lock),
     },
     Bench {
         name: "churn_all_cpus_speculative",
@@ -116,7 +117,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "the same under speculative",
-        take: soft::churn_all_cpus_speculative,
+        take: Here(soft::churn_all_cpus_speculative),
     },
     Bench {
         name: "munmap_exclusive_us_80mb",
@@ -124,7 +125,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "munmap of 80 MB, all touched: the time for which no other writer may change that range",
-        take: soft::exclusive_80mb,
+        take: Here(soft::exclusive_80mb),
     },
     Bench {
         name: "munmap_exclusive_us_800mb",
@@ -132,7 +133,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of 800 MB",
-        take: soft::exclusive_800mb,
+        take: Here(soft::exclusive_800mb),
     },
     Bench {
         name: "munmap_exclusive_us_8gb",
@@ -140,7 +141,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of 8 GB, of which every page is the zero page",
-        take: soft::exclusive_8gb,
+        take: Here(soft::exclusive_8gb),
     },
     Bench {
         name: "munmap_exclusive_us_80gb",
@@ -148,7 +149,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of 80 GB, likewise",
-        take: soft::exclusive_80gb,
+        take: Here(soft::exclusive_80gb),
     },
     Bench {
         name: "munmap_exclusive_us_80gb_downgraded",
@@ -156,7 +157,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same under classic: the time for which the mmap lock is held exclusively",
-        take: soft::exclusive_80gb_downgraded,
+        take: Here(soft::exclusive_80gb_downgraded),
     },
     Bench {
         name: "munmap_exclusive_us_80gb_held",
@@ -164,7 +165,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same, the mmap lock being held throughout",
-        take: soft::exclusive_80gb_held,
+        take: Here(soft::exclusive_80gb_held),
     },
     Bench {
         name: "reclaim_stall_p99_fault",
@@ -172,7 +173,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "99th percentile of a fault while another CPU writes through 1.5 times the memory, against while it writes fresh pages",
-        take: soft::reclaim_stall_p99_fault,
+        take: Here(soft::reclaim_stall_p99_fault),
     },
     Bench {
         name: "collapse_stall_p99_fault",
@@ -180,7 +181,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "99th percentile of a fault while another CPU makes and splits huge pages of the same space, against of another space",
-        take: soft::collapse_stall_p99_fault,
+        take: Here(soft::collapse_stall_p99_fault),
     },
     Bench {
         name: "collapse_stall_p99_fault_idle",
@@ -188,7 +189,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same, against while the other CPU is idle",
-        take: soft::collapse_stall_p99_fault_idle,
+        take: Here(soft::collapse_stall_p99_fault_idle),
     },
     Bench {
         name: "munmap_disjoint_waits",
@@ -196,7 +197,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "beside a munmap of 400 MB: operations on other ranges that waited",
-        take: soft::disjoint_waits,
+        take: Here(soft::disjoint_waits),
     },
     Bench {
         name: "munmap_stall_p99_mmap",
@@ -204,7 +205,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "beside it: 99th percentile of mmap and munmap elsewhere, against beside a munmap of another space",
-        take: soft::stall_p99_mmap,
+        take: Here(soft::stall_p99_mmap),
     },
     Bench {
         name: "munmap_stall_p99_mprotect",
@@ -212,7 +213,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of mprotect, there and back",
-        take: soft::stall_p99_mprotect,
+        take: Here(soft::stall_p99_mprotect),
     },
     Bench {
         name: "munmap_stall_p99_fault",
@@ -220,7 +221,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of a fault and a discard",
-        take: soft::stall_p99_fault,
+        take: Here(soft::stall_p99_fault),
     },
     Bench {
         name: "munmap_stall_p99_fork",
@@ -228,7 +229,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of a fork",
-        take: soft::stall_p99_fork,
+        take: Here(soft::stall_p99_fork),
     },
     Bench {
         name: "mmap_fixed_ns",
@@ -236,7 +237,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "mmap of a page at a free place that is named",
-        take: soft::mmap_fixed,
+        take: Here(soft::mmap_fixed),
     },
     Bench {
         name: "mmap_anywhere_ns",
@@ -244,7 +245,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "mmap of a page where there is room",
-        take: soft::mmap_anywhere,
+        take: Here(soft::mmap_anywhere),
     },
     Bench {
         name: "munmap_1_ns",
@@ -252,7 +253,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "munmap of a mapping of one page that is there",
-        take: soft::munmap_1,
+        take: Here(soft::munmap_1),
     },
     Bench {
         name: "munmap_16_ns",
@@ -260,7 +261,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "the same of 16 pages",
-        take: soft::munmap_16,
+        take: Here(soft::munmap_16),
     },
     Bench {
         name: "munmap_small_vs_before",
@@ -268,7 +269,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "a small munmap, against the same before ranges were locked; 1 page or 16, the worse",
-        take: before::munmap_small_vs_before,
+        take: Here(before::munmap_small_vs_before),
     },
     Bench {
         name: "mmap_churn_one_vs_two_spaces",
@@ -276,7 +277,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "two threads that map, touch and unmap 16 pages: speed in one address space, against in two",
-        take: soft::mmap_churn_one_vs_two_spaces,
+        take: Here(soft::mmap_churn_one_vs_two_spaces),
     },
     Bench {
         name: "soft_flush_page_ns",
@@ -284,7 +285,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "a page more in a TLB flush of up to 128 pages",
-        take: soft::flush_page,
+        take: Here(soft::flush_page),
     },
     Bench {
         name: "soft_flush_pass_ns",
@@ -292,7 +293,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "a TLB flush of more pages: one pass over the TLB",
-        take: soft::flush_pass,
+        take: Here(soft::flush_pass),
     },
     Bench {
         name: "soft_flush_refill_ns",
@@ -300,7 +301,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Soft,
         about: "what it costs to walk again for all that the TLB held",
-        take: soft::flush_refill,
+        take: Here(soft::flush_refill),
     },
     Bench {
         name: "shared_lines_disjoint_mmap",
@@ -308,7 +309,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Record,
         about: "lines that two CPUs both write, each mapping, touching and unmapping its own range",
-        take: record::shared_lines_disjoint_mmap,
+        take: Here(record::shared_lines_disjoint_mmap),
     },
     Bench {
         name: "guest_fast_page_fault_off_vs_on",
@@ -316,7 +317,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "two vCPUs write to logged memory: time without the fast path, against with it",
-        take: soft::fast_page_fault_off_vs_on,
+        take: Here(soft::fast_page_fault_off_vs_on),
     },
     Bench {
         name: "guest_one_vm_vs_two_fast",
@@ -324,7 +325,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "two vCPUs of one VM write to logged memory: speed against one of each of two VMs",
-        take: soft::one_vm_vs_two_fast,
+        take: Here(soft::one_vm_vs_two_fast),
     },
     Bench {
         name: "guest_one_vm_vs_two_map",
@@ -332,7 +333,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "the same for pages that the host has and the guest has not",
-        take: soft::one_vm_vs_two_map,
+        take: Here(soft::one_vm_vs_two_map),
     },
     Bench {
         name: "guest_idle_full_vs_fast",
@@ -340,7 +341,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Soft,
         about: "two vCPUs without accessed bits write to idle memory: time after clear_refs, against page_idle",
-        take: soft::idle_full_vs_fast,
+        take: Here(soft::idle_full_vs_fast),
     },
     Bench {
         name: "shared_lines_per_fault",
@@ -348,7 +349,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Record,
         about: "lines written by a fault and by one more than 8 pages away in the same mapping",
-        take: record::shared_lines_per_fault,
+        take: Here(record::shared_lines_per_fault),
     },
     Bench {
         name: "shared_lines_amortised",
@@ -356,7 +357,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Record,
         about: "the same for what faults do in batches, per fault",
-        take: record::shared_lines_amortised,
+        take: Here(record::shared_lines_amortised),
     },
     Bench {
         name: "shared_lines_swap_in",
@@ -364,7 +365,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Record,
         about: "lines written by a swap-in and by one more than 8 pages away, from different clusters of compressed memory",
-        take: record::shared_lines_swap_in,
+        take: Here(record::shared_lines_swap_in),
     },
     Bench {
         name: "shared_lines_swap_in_amortised",
@@ -372,7 +373,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Record,
         about: "the same for what swap-ins do in batches, per swap-in",
-        take: record::shared_lines_swap_in_amortised,
+        take: Here(record::shared_lines_swap_in_amortised),
     },
     Bench {
         name: "kernel_instructions_per_fault",
@@ -380,7 +381,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Kernel,
         about: "guest instructions per fault of page_fault1; 1 CPU",
-        take: kernel::instructions_per_fault,
+        take: Booted(kernel::instructions_per_fault),
     },
     Bench {
         name: "kernel_instructions_per_record",
@@ -388,7 +389,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Kernel,
         about: "guest instructions per record of ebizzy -mTRp; 1 CPU",
-        take: kernel::instructions_per_record,
+        take: Booted(kernel::instructions_per_record),
     },
     Bench {
         name: "growth",
@@ -396,7 +397,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: Kernel,
         about: "guest instructions of a call with 256 MiB and 10,000 mappings, against a page; the worst",
-        take: growth::growth,
+        take: Booted(growth::growth),
     },
     Bench {
         name: "tracing_off_vs_compiled_out",
@@ -404,7 +405,7 @@ pub const BENCHES: &[Bench] = &[
         better: Lower,
         group: KernelPair,
         about: "guest instructions with events off, against a kernel without; page_fault1, ebizzy",
-        take: kernel::tracing_off_vs_compiled_out,
+        take: Booted(kernel::tracing_off_vs_compiled_out),
     },
     Bench {
         name: "kernel_share_speculative_2_cpus",
@@ -412,7 +413,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Kernel,
         about: "share of faults resolved speculatively, ebizzy -mTRp -t 8, 2 CPUs",
-        take: kernel::share_speculative_2_cpus,
+        take: Booted(kernel::share_speculative_2_cpus),
     },
     Bench {
         name: "kernel_share_speculative_4_cpus",
@@ -420,7 +421,7 @@ pub const BENCHES: &[Bench] = &[
         better: Higher,
         group: Kernel,
         about: "the same with 4 CPUs",
-        take: kernel::share_speculative_4_cpus,
+        take: Booted(kernel::share_speculative_4_cpus),
     },
 ];
 

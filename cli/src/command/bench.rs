@@ -20,11 +20,12 @@ pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
     if arguments.list {
         return Ok(list());
     }
-    let benches = choose(&arguments.names)?;
+    let arch = arguments.arch;
+    let benches = choose(&arguments.names, arch)?;
     if let Some(json) = &arguments.json {
         json.check()?;
     }
-    if let Some(answer) = plan::answer(&needs(&benches), Urgency::Required) {
+    if let Some(answer) = plan::answer(&needs(&benches, arch), Urgency::Required) {
         return Ok(answer);
     }
     interrupt::install()?;
@@ -34,7 +35,7 @@ pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
         if interrupt::is_requested() {
             break;
         }
-        match take(bench) {
+        match take(bench, arch) {
             Ok(result) => results.push(result),
             // The error of an interrupted run is no failure of the figure.
             Err(_) if interrupt::is_requested() => break,
@@ -59,26 +60,34 @@ pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Bench>> {
+fn choose(names: &[String], arch: Arch) -> Result<Vec<&'static Bench>> {
+    // All others are about this machine's processor.
+    let has_arch = |bench: &Bench| bench.is_booted() || arch == Arch::default();
     if names.is_empty() {
-        return Ok(BENCHES.iter().collect());
+        return Ok(BENCHES.iter().filter(|bench| has_arch(bench)).collect());
     }
     let named = |name: &String| {
-        find(name)
-            .with_context(|| format!("there is no figure '{name}': ./x bench --list names them"))
+        let bench = find(name)
+            .with_context(|| format!("there is no figure '{name}': ./x bench --list names them"))?;
+        if !has_arch(bench) {
+            bail!(
+                "{name} is taken on this machine's processor, not in a machine for {}: leave --arch out",
+                arch.title()
+            );
+        }
+        Ok(bench)
     };
     names.iter().map(named).collect()
 }
 
-fn needs(benches: &[&Bench]) -> Vec<Need> {
+fn needs(benches: &[&Bench], arch: Arch) -> Vec<Need> {
     let has = |group| benches.iter().any(|bench| bench.group == group);
     let mut needs = Vec::new();
     if has(Group::Kernel) || has(Group::KernelPair) {
-        let arch = Arch::default();
         needs.extend([Need::Qemu(arch), Need::Kernel(arch), Need::Workloads(arch)]);
     }
     if has(Group::KernelPair) {
-        needs.push(Need::KernelWithoutEvents(Arch::default()));
+        needs.push(Need::KernelWithoutEvents(arch));
     }
     if has(Group::Record) && cfg!(not(record)) {
         needs.push(Need::Recorder);
@@ -86,9 +95,9 @@ fn needs(benches: &[&Bench]) -> Vec<Need> {
     needs
 }
 
-fn take(bench: &Bench) -> Result<BenchResult> {
+fn take(bench: &Bench, arch: Arch) -> Result<BenchResult> {
     let _progress = Progress::start(format!("{}: {}", bench.name, bench.about));
-    let samples = (bench.take)().with_context(|| bench.name)?;
+    let samples = bench.samples(arch).with_context(|| bench.name)?;
     Ok(BenchResult {
         name: bench.name,
         value: samples.median(),
@@ -110,7 +119,7 @@ fn report(arguments: &BenchArguments, results: Vec<BenchResult>) -> Result<()> {
             let _ = Sink::Stdout.write(format!("\n{}\n", parts(result)).as_bytes());
         }
     }
-    let file = BenchFile::new(results);
+    let file = BenchFile::new(results, arguments.arch);
     if let Some(path) = &arguments.markdown {
         let rows = file.results.iter().map(|result| row(result, &file));
         let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::SCHEMA;
 use super::host::Host;
+use crate::arch::Arch;
 use crate::bench::{Better, Part, Samples};
 use crate::paths;
 
@@ -15,6 +16,8 @@ pub struct BenchFile {
     pub host: Host,
     /// The commit, and whether files have changed since.
     pub commit: String,
+    /// The architecture of the machines of the kernel's figures.
+    pub arch: &'static str,
     /// The figures.
     pub results: Vec<BenchResult>,
 }
@@ -42,12 +45,13 @@ pub struct BenchResult {
 }
 
 impl BenchFile {
-    /// A file of these figures, taken on this host.
-    pub fn new(results: Vec<BenchResult>) -> Self {
+    /// A file of these figures, taken on this host, those of the kernel on machines of `arch`.
+    pub fn new(results: Vec<BenchResult>, arch: Arch) -> Self {
         BenchFile {
             schema: SCHEMA,
             host: Host::this(),
             commit: paths::commit(),
+            arch: arch.name(),
             results,
         }
     }

@@ -15,6 +15,7 @@
 //!
 //! *Writes*: the two parent entries.
 
+use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Cpu, Mutant, Wait, mutant};
 
 use crate::address::{Frame, PAGE_SIZE, Page};
@@ -77,10 +78,14 @@ pub unsafe fn detach_whole<F: EntryFormat, M: PhysicalMemory + Wait>(
     Detached::Done
 }
 
-/// Whether any entry is claimed. Reads all entries, which saves a test for each.
+/// Whether any entry is claimed. Reads all entries, which saves a test for each. One fence saves the order of each
+/// load: if an operation's claim is gone, so is everything that the operation did (its partner is the release of
+/// whatever replaced the claim).
 fn has_claims<F: EntryFormat>(table: &Table) -> bool {
     let all = table.entries().iter();
-    F::FORMAT.is_claimed(all.fold(0, |seen, entry| seen | entry.load()))
+    let seen = all.fold(0, |seen, entry| seen | entry.load_relaxed());
+    fence(Ordering::Acquire);
+    F::FORMAT.is_claimed(seen)
 }
 
 /// After the flush, empties the parent entries over `pages` that `detach_whole` left claimed. Calls `attach`

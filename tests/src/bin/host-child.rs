@@ -48,20 +48,35 @@ static TRAPPED: AtomicI32 = AtomicI32::new(0);
 static TRAPPED_AT: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of `mov rax, [rdi]` and `mov [rdi], rax`.
+#[cfg(target_arch = "x86_64")]
 const PROBES: [[u8; 3]; 2] = [[0x48, 0x8b, 0x07], [0x48, 0x89, 0x07]];
+/// Bytes of `ldr x0, [x1]` and `str x0, [x1]`.
+#[cfg(target_arch = "aarch64")]
+const PROBES: [[u8; 4]; 2] = [[0x20, 0x00, 0x40, 0xf9], [0x20, 0x00, 0x00, 0xf9]];
+
+/// Skips a probe at the program counter. Returns whether there is one.
+///
+/// # Safety
+/// The context is that of a signal handler.
+unsafe fn skip_probe(context: &mut libc::ucontext_t) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    #[cfg(target_arch = "aarch64")]
+    let at = &mut context.uc_mcontext.pc;
+    let probe = *at as usize as *const u8;
+    *at += if cfg!(target_arch = "x86_64") { 3 } else { 4 };
+    // SAFETY: the program counter points to code.
+    let code = unsafe { std::slice::from_raw_parts(probe, PROBES[0].len()) };
+    PROBES.iter().any(|probe| code == probe)
+}
 
 /// Notes the signal and continues behind the probe that received it.
 extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo and ucontext; the instruction
-    // pointer points to code.
+    // SAFETY: the kernel passes a valid siginfo and ucontext.
     unsafe {
-        let context = &mut *context.cast::<libc::ucontext_t>();
-        let ip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-        let code = std::slice::from_raw_parts(*ip as usize as *const u8, 3);
-        if !PROBES.iter().any(|probe| code == probe) {
+        if !skip_probe(&mut *context.cast::<libc::ucontext_t>()) {
             libc::_exit(3);
         }
-        *ip += 3;
         let code = if number == libc::SIGSEGV {
             (*info).si_code
         } else {
@@ -78,6 +93,7 @@ fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
     let mut value = store.unwrap_or(0);
     // SAFETY: a script's window holds nothing of the program's; a fault is
     // skipped by the handler.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         match store {
             None => std::arch::asm!(
@@ -85,6 +101,18 @@ fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
             ),
             Some(_) => std::arch::asm!(
                 "mov [rdi], rax", in("rdi") address, in("rax") value, options(nostack)
+            ),
+        }
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        match store {
+            None => std::arch::asm!(
+                "ldr x0, [x1]", in("x1") address, inout("x0") value, options(nostack)
+            ),
+            Some(_) => std::arch::asm!(
+                "str x0, [x1]", in("x1") address, in("x0") value, options(nostack)
             ),
         }
     }
