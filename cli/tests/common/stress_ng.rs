@@ -1,8 +1,11 @@
 //! Debian's `stress-ng` in the kernel, on two CPUs; it checks what it reads.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use faultless_tests::arch::Arch;
 use faultless_tests::budget::Budget;
+use faultless_tests::programs::root;
 
 use super::{stderr, stdout};
 
@@ -27,9 +30,17 @@ pub const STRESSORS: [&str; 17] = [
     "malloc",
 ];
 
+/// Its folder for AArch64.
+fn foreign() -> PathBuf {
+    root().join(".faultless/debian-aarch64")
+}
+
 /// Whether it is installed; if not, prints a line about what is left out.
 pub fn is_there() -> bool {
-    let found = Command::new("stress-ng").arg("--version").output().is_ok();
+    let found = match Arch::of_machines() {
+        Arch::X86_64 => Command::new("stress-ng").arg("--version").output().is_ok(),
+        Arch::AArch64 => foreign().is_dir(),
+    };
     if !found {
         println!("skipped: this machine has no stress-ng, which ./x test would install");
     }
@@ -40,7 +51,14 @@ pub fn is_there() -> bool {
 pub fn run(stressor: &str, seconds: u64) -> Result<(), String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     command.args(["run", "--verify", "--list-unknown", "--cpus", "2"]);
-    command.args(["--memory", "2G", "--timeout", "400", "--", "stress-ng"]);
+    command.args(["--memory", "2G", "--timeout", "400"]);
+    match Arch::of_machines() {
+        Arch::X86_64 => command.args(["--", "stress-ng"]),
+        Arch::AArch64 => command
+            .arg("--root")
+            .arg(foreign())
+            .args(["--", "/usr/bin/stress-ng"]),
+    };
     command.args(["--verify", "--metrics-brief", "-t", &seconds.to_string()]);
     command
         .args([&format!("--{stressor}"), "2"])

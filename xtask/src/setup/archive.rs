@@ -93,6 +93,38 @@ impl Archive {
         }
     }
 
+    /// Fetches packages and what they depend on, as if nothing was installed, and unpacks all of them into `root`, which
+    /// is created.
+    pub fn unpack_with_dependencies(
+        &self,
+        layout: &Layout,
+        packages: &[&str],
+        root: &Path,
+    ) -> Result<(), Refusal> {
+        let nothing = self.folder.join("status");
+        fs::write(&nothing, "").map_err(|error| cannot_write(&nothing, &error))?;
+        fs::create_dir_all(root).map_err(|error| cannot_write(root, &error))?;
+        let mut fetch = self.tool("apt-get");
+        fetch
+            .arg("-o")
+            .arg(format!("Dir::State::Status={}", nothing.display()))
+            .args(["--quiet", "--yes", "--download-only"])
+            .args(["--no-install-recommends", "install"])
+            .args(packages);
+        let what = format!("fetching {} and its libraries", packages.join(", "));
+        self.run(&what, &mut fetch, layout)?;
+        let cache = self.folder.join("cache/archives");
+        let files = fs::read_dir(&cache).map_err(|error| cannot_write(&cache, &error))?;
+        for file in files.filter_map(|entry| Some(entry.ok()?.path())) {
+            if file.extension().is_some_and(|end| end == "deb") {
+                let mut unpack = Command::new("dpkg-deb");
+                unpack.arg("--extract").arg(&file).arg(root);
+                self.run("unpacking", &mut unpack, layout)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Fetches a package, the newest or a version of it, and unpacks it into `root` in `folder`, which is created.
     pub fn download(
         &self,

@@ -7,6 +7,7 @@ mod apt;
 mod archive;
 pub mod bare_metal;
 mod find;
+mod foreign;
 pub mod linux;
 pub mod linux_tests;
 mod musl;
@@ -59,7 +60,7 @@ pub enum Need {
     /// Debian's `sqlite3`, which has libraries.
     Sqlite,
     /// Debian's `stress-ng`.
-    StressNg,
+    StressNg(Arch),
     /// What builds Linux's own tests.
     LinuxTests,
     /// `cargo fmt` and `cargo clippy`.
@@ -113,6 +114,7 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
         match need {
             Need::BareMetal(arch) => BareMetal::choose(*arch)?.check()?,
             Need::Musl(Arch::AArch64) => musl::provide(layout)?,
+            Need::StressNg(Arch::AArch64) => foreign::provide(layout)?,
             _ => {}
         }
     }
@@ -146,7 +148,9 @@ impl Need {
             Need::BareMetal(arch) => Ok(BareMetal::choose(arch)?.missing()),
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),
-            Need::StressNg => Ok(package(find::program("stress-ng"), "stress-ng")),
+            Need::StressNg(Arch::X86_64) => Ok(package(find::program("stress-ng"), "stress-ng")),
+            // It is not installed.
+            Need::StressNg(Arch::AArch64) => Ok(Vec::new()),
             Need::LinuxTests => Ok(linux_tests_tools()),
             Need::Lints => lints(),
         }

@@ -71,6 +71,14 @@ pub const BUDGETS: &[Budget] = &[
         at_once: 1,
     },
     Budget {
+        step: "aarch64-stress-ng",
+        about: "the same on AArch64",
+        seconds: 140,
+        fixed: 10,
+        scenarios: 17,
+        at_once: 1,
+    },
+    Budget {
         step: "differential",
         about: "random programs in kernels with 1 and 2 CPUs",
         seconds: 180,

@@ -252,7 +252,7 @@ pub const STEPS: &[Step] = &[
             Need::BareMetal(X86_64),
             Need::Busybox,
             Need::Sqlite,
-            Need::StressNg,
+            Need::StressNg(X86_64),
         ],
         run: Run::Booted(
             X86_64,
@@ -345,10 +345,34 @@ pub const STEPS: &[Step] = &[
             Need::Qemu(X86_64),
             Need::Musl(X86_64),
             Need::BareMetal(X86_64),
-            Need::StressNg,
+            Need::StressNg(X86_64),
         ],
         run: Run::BootedLong(
             X86_64,
+            &[
+                "test",
+                "--no-fail-fast",
+                "--package=faultless-cli",
+                "--test=stress_ng",
+                "--",
+                "--ignored",
+                "--test-threads=1",
+            ],
+        ),
+    },
+    Step {
+        name: "aarch64-stress-ng",
+        about: "the same for AArch64 (fetched, not installed; with --full or by name)",
+        sources: ALL,
+        needs: &[
+            Need::Qemu(AArch64),
+            Need::Musl(X86_64),
+            Need::Musl(AArch64),
+            Need::BareMetal(AArch64),
+            Need::StressNg(AArch64),
+        ],
+        run: Run::BootedLong(
+            AArch64,
             &[
                 "test",
                 "--no-fail-fast",
