@@ -33,7 +33,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "workspace",
         about: "random programs against Linux and models, stress",
-        seconds: 320,
+        seconds: 310,
         fixed: 90,
         scenarios: 107,
         at_once: 0,
@@ -65,7 +65,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "stress-ng",
         about: "each stressor of memory",
-        seconds: 140,
+        seconds: 90,
         fixed: 10,
         scenarios: 17,
         at_once: 1,
@@ -73,7 +73,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "aarch64-stress-ng",
         about: "the same on AArch64",
-        seconds: 140,
+        seconds: 60,
         fixed: 10,
         scenarios: 17,
         at_once: 1,
