@@ -39,7 +39,7 @@ impl Entry {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Loads the value after a full fence of this CPU, for validation.
+    /// Loads the value without an order: after a full fence of this CPU, for validation, or before an acquire fence.
     #[inline]
     pub fn load_relaxed(&self) -> Value {
         self.0.load(Ordering::Relaxed)

@@ -5,6 +5,8 @@
 
 use core::ptr::NonNull;
 
+use faultless_sync::atomic::{Ordering, fence};
+
 use crate::address::Frame;
 use crate::entry::Entry;
 use crate::memory::PhysicalMemory;
@@ -47,24 +49,35 @@ impl Table {
     }
 
     /// Returns the index of the first non-empty entry in `from..end`. Skips empty cache lines as a whole.
+    ///
+    /// Acquire, as by [`Entry::load`] of each entry: whatever emptied one has happened before. Where lines were skipped, by
+    /// one fence.
     #[inline]
     pub fn next_used(&self, from: usize, end: usize) -> Option<usize> {
         const LINE: usize = if cfg!(shuttle) { 4 } else { 8 };
         let mut at = from;
-        while at < end {
+        let mut has_skipped = false;
+        let found = loop {
+            if at >= end {
+                break None;
+            }
             if at.is_multiple_of(LINE) && at + LINE <= end {
                 let line = self.0[at..at + LINE].iter();
-                if line.fold(0, |all, entry| all | entry.load()) == 0 {
+                if line.fold(0, |all, entry| all | entry.load_relaxed()) == 0 {
+                    has_skipped = true;
                     at += LINE;
                     continue;
                 }
             }
             if self.0[at].load() != 0 {
-                return Some(at);
+                break Some(at);
             }
             at += 1;
+        };
+        if has_skipped {
+            fence(Ordering::Acquire);
         }
-        None
+        found
     }
 
     /// Makes a zeroed frame a table. With the CPU's own atomics there is nothing to do, because zero is an

@@ -129,6 +129,10 @@ impl<M: Machine> AddressSpace<M> {
             // The table has gone.
             _ => return Err(Retry::TableChanged),
         };
+        // First what takes no look at all entries.
+        if !vma.is_special() && !self.wants_huge_page(&at, page) {
+            return Ok(None);
+        }
         if self.tables().is_vacated(at.value) {
             if vma.is_special() {
                 return self.map_huge_of_object(&at, page, access, prepared);
