@@ -82,8 +82,14 @@ pub unsafe fn detach_whole<F: EntryFormat, M: PhysicalMemory + Wait>(
 /// load: if an operation's claim is gone, so is everything that the operation did (its partner is the release of
 /// whatever replaced the claim).
 fn has_claims<F: EntryFormat>(table: &Table) -> bool {
-    let all = table.entries().iter();
-    let seen = all.fold(0, |seen, entry| seen | entry.load_relaxed());
+    // By lines, because the compiler does not unroll loops of atomic loads.
+    let (lines, rest) = table.entries().as_chunks::<8>();
+    let of = |entries: &[Entry]| {
+        entries
+            .iter()
+            .fold(0, |seen, entry| seen | entry.load_relaxed())
+    };
+    let seen = lines.iter().fold(of(rest), |seen, line| seen | of(line));
     fence(Ordering::Acquire);
     F::FORMAT.is_claimed(seen)
 }
