@@ -25,7 +25,7 @@ pub fn mmap(
     if !offset.is_multiple_of(4096) {
         return Err(EINVAL);
     }
-    let (protection, flags) = (protection as u32, map_flags(flags as u32)?);
+    let (protection, flags) = (protection as u32, map_flags(flags as u32));
     if flags & linux::MAP_ANONYMOUS != 0 {
         return or_reclaim(|| space().mmap(address, length, protection, flags));
     }

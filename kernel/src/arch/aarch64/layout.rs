@@ -1,9 +1,6 @@
 //! The addresses of a program, as Linux chooses them.
 
 use faultless_mm::Layout;
-use linux_raw_sys::general as linux;
-
-use crate::errno::{EOPNOTSUPP, Errno};
 
 /// The usual layout, of 48-bit addresses.
 pub const USUAL: Layout = Layout::LINUX_AARCH64;
@@ -34,17 +31,15 @@ pub const fn untagged(address: u64) -> u64 {
 
 /// Flags of `mmap` that Linux has on x86-64 alone: `MAP_32BIT` and `MAP_ABOVE4G`.
 const OF_X86: u32 = 0x40 | 0x80;
+/// A flag that means nothing on any architecture.
+const UNKNOWN: u32 = 0x200;
 
-/// The flags of `mmap` that there are. As on Linux, an unknown one is an error only where the program wants that.
-///
-/// # Errors
-/// `EOPNOTSUPP`.
+/// The flags of `mmap` that there are. The others become an unknown one, which the memory core refuses where the program
+/// wants that.
 #[inline]
-pub fn map_flags(flags: u32) -> Result<u32, Errno> {
-    let is_strict = flags & linux::MAP_TYPE == linux::MAP_SHARED_VALIDATE;
-    // Only a mapping of a file can be strict.
-    if is_strict && flags & linux::MAP_ANONYMOUS == 0 && flags & OF_X86 != 0 {
-        return Err(EOPNOTSUPP);
+pub const fn map_flags(flags: u32) -> u32 {
+    match flags & OF_X86 {
+        0 => flags,
+        _ => flags & !OF_X86 | UNKNOWN,
     }
-    Ok(flags & !OF_X86)
 }
