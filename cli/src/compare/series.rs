@@ -62,8 +62,8 @@ const ON_X86_64: &[&str] = &[
     "console=ttyS0",
 ];
 
-/// What is added on AArch64.
-const ON_AARCH64: &[&str] = &["console=ttyAMA0"];
+/// What is added on AArch64: four levels of page tables there, too (`arm64.nolva`; Linux 6.1 has no others).
+const ON_AARCH64: &[&str] = &["arm64.nolva", "console=ttyAMA0"];
 
 const fn of_arch(arch: Arch) -> &'static [&'static str] {
     match arch {
