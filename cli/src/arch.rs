@@ -74,3 +74,12 @@ impl Arch {
         }
     }
 }
+
+impl From<Arch> for faultless_fuzz::Arch {
+    fn from(arch: Arch) -> Self {
+        match arch {
+            Arch::X86_64 => Self::X86_64,
+            Arch::AArch64 => Self::AArch64,
+        }
+    }
+}

@@ -65,8 +65,8 @@ pub fn linux() -> PathBuf {
 }
 
 /// The program that runs random programs on a kernel (`FAULTLESS_EXECUTOR`).
-pub fn executor() -> PathBuf {
-    from_environment("FAULTLESS_EXECUTOR", ".faultless/executor")
+pub fn executor(arch: Arch) -> PathBuf {
+    for_arch("FAULTLESS_EXECUTOR", ".faultless/executor", arch)
 }
 
 /// The stored programs of the differential tests.

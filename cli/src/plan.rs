@@ -22,7 +22,7 @@ pub enum Need {
     /// The packaged workloads for the kernel.
     Workloads(Arch),
     /// The program that runs random programs on a kernel.
-    Executor,
+    Executor(Arch),
     /// This command with recording.
     Recorder,
     /// The first process of a Linux beside our kernel.
@@ -41,7 +41,7 @@ impl Need {
             Need::Kernel(arch) => ("kernel", arch),
             Need::KernelWithoutEvents(arch) => ("kernel-without-events", arch),
             Need::Workloads(arch) => ("workloads", arch),
-            Need::Executor => return "executor".to_owned(),
+            Need::Executor(arch) => ("executor", arch),
             Need::Recorder => return "recorder".to_owned(),
             Need::LinuxInit(arch) => ("linux-init", arch),
             Need::Linux(series, arch) => (series.peer(), arch),

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::address::{HUGE, Scene};
+use crate::arch::Arch;
 use crate::kinds::{COLLAPSE, is_guard};
 use crate::memory::Limited;
 use crate::op::{LEFT_OUT, Op};
@@ -28,8 +29,8 @@ pub enum How {
     Levelled,
     /// Programs are generated so that it does not occur.
     Avoided,
-    /// Operations that the older Linux does not have are left out before programs run on it.
-    Newer(fn(&Op) -> bool),
+    /// Operations that Linux 6.12 does not have, on this architecture, are left out before programs run on it.
+    Missing(fn(&Op, Arch) -> bool),
     /// A failed operation with equal answers may have left different states behind: it is left out on all sides
     /// if a later answer differs.
     Aftermath(fn(&Seen<'_>) -> bool),
@@ -170,9 +171,9 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: "five-levels",
-        what: "addresses from 2^47 on",
+        what: "addresses from 2^47 on; on AArch64 from 2^48 on",
         why: "with five levels of tables Linux has them for programs that ask, and does not refuse \
-              lengths that reach them; ours has four, and the Linux compared with is told to (`no5lvl`)",
+              lengths that reach them; ours has four, and the Linux compared with is told to (`no5lvl`, `arm64.nolva`)",
         how: How::Avoided,
     },
     Difference {
@@ -325,7 +326,20 @@ pub const DIFFERENCES: &[Difference] = &[
         name: "guards",
         what: "`MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` are there",
         why: "Linux has them since 6.13; the soft machine is compared with the host's, if that has",
-        how: How::Newer(|op| is_guard(op.kind(), op.arguments[2])),
+        how: How::Missing(|op, _| is_guard(op.kind(), op.arguments[2])),
+    },
+    Difference {
+        name: "branch-targets",
+        what: "`PROT_BTI` and `PROT_MTE` are refused on AArch64",
+        why: "programs are told that the CPU has neither; Linux refuses them there, too",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "soft-dirty-on-aarch64",
+        what: "there are soft-dirty bits on AArch64",
+        why: "they are kept for mappings and in the core's own bits of entries, as on x86-64; Linux 6.12 has them on x86-64, \
+              PowerPC and s390 only",
+        how: How::Missing(|op, arch| arch == Arch::AArch64 && op.kind().name == "soft_dirty"),
     },
     Difference {
         name: "no-soft-dirty",
@@ -389,15 +403,15 @@ const FAULT_COUNTS: &str = "\n## Fault counts\n\n\
     Transparent huge pages are off (`PR_SET_THP_DISABLE`), but in the programs of scene `huge`, and one thread acts at a time. Loads and \
     stores of files and of shared memory are done, and their answers compared, without counts.\n";
 
-/// The program without operations that the older Linux does not have.
-pub fn without_newer(mut program: Program) -> Program {
-    let is_newer = |op: &Op| {
+/// The program without operations that Linux 6.12 does not have.
+pub fn without_missing(mut program: Program, arch: Arch) -> Program {
+    let is_missing = |op: &Op| {
         DIFFERENCES
             .iter()
-            .any(|row| matches!(row.how, How::Newer(is_newer) if is_newer(op)))
+            .any(|row| matches!(row.how, How::Missing(is_missing) if is_missing(op, arch)))
     };
     for op in &mut program.ops {
-        if is_newer(op) {
+        if is_missing(op) {
             *op = op.left_out();
         }
     }
@@ -408,7 +422,7 @@ pub fn without_newer(mut program: Program) -> Program {
 pub fn explain(seen: &Seen<'_>) -> Option<&'static Difference> {
     DIFFERENCES.iter().find(|row| match row.how {
         How::LeftOut(explains) => explains(seen),
-        How::Levelled | How::Avoided | How::Newer(_) | How::Aftermath(_) => false,
+        How::Levelled | How::Avoided | How::Missing(_) | How::Aftermath(_) => false,
     })
 }
 
@@ -436,7 +450,7 @@ pub fn page() -> String {
         let how = match row.how {
             How::Levelled => "levelled",
             How::Avoided => "avoided",
-            How::Newer(_) => "left out beforehand",
+            How::Missing(_) => "left out beforehand",
             How::Aftermath(_) | How::LeftOut(_) => "left out",
         };
         // Writing to a string does not fail.

@@ -4,13 +4,12 @@ mod used;
 
 use crate::KINDS;
 use crate::address::{CENTRE, HEAP, HEAP_PAGES, HUGE, NEAR, PAGE, Scene};
+use crate::arch::Arch;
 use crate::kind::{Kind, Meaning};
 use crate::op::{Actor, Op};
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 use used::Used;
 
-/// The end of user memory.
-const TASK_END: u64 = 0x7fff_ffff_f000;
 /// Words of each page that stores write.
 const WORDS: [u64; 3] = [0, 64, PAGE - 8];
 /// Addresses of mappings that are remembered.
@@ -21,6 +20,8 @@ const SLICE: u64 = 24;
 /// The state from which arguments are generated.
 pub struct Draw {
     state: u64,
+    /// The end of user memory.
+    user_end: u64,
     scene: Scene,
     /// Whether no mapping of the program grows down.
     still: bool,
@@ -45,10 +46,16 @@ pub struct Draw {
     used: Used,
 }
 
-/// Generates the program of a number.
+/// Generates the program of a number for x86-64.
 pub fn program(number: u64) -> Program {
+    program_for(Arch::X86_64, number)
+}
+
+/// Generates the program of a number for an architecture.
+pub fn program_for(arch: Arch, number: u64) -> Program {
     let mut draw = Draw {
         state: number,
+        user_end: arch.user_end(),
         scene: Scene::Open,
         still: false,
         apart: false,
@@ -276,7 +283,7 @@ impl Draw {
         // Memory around a sealed window and below a heap differs between systems.
         let (start, end) = match (self.scene, self.slice) {
             (_, Some(slice)) => slice,
-            (Scene::Open, None) => (0, TASK_END),
+            (Scene::Open, None) => (0, self.user_end),
             (Scene::Sealed, None) => (CENTRE - NEAR * PAGE, CENTRE + NEAR * PAGE),
             (Scene::Heap, None) => (HEAP, HEAP + HEAP_PAGES * PAGE),
             (Scene::Huge, None) => (CENTRE - 2 * HUGE, CENTRE + 2 * HUGE),
@@ -344,7 +351,7 @@ impl Draw {
                 (1, 1 << 30),
                 (1, u64::MAX),
                 (all, u64::MAX - CENTRE),
-                (all, 1 << 47),
+                (all, self.user_end.next_power_of_two()),
             ]);
             return (self.page(), too_long);
         }
@@ -353,19 +360,20 @@ impl Draw {
 
     /// Lengths that leave the window, or every address space.
     pub fn odd(&mut self) -> u64 {
+        let end = self.user_end;
         self.pick(&[
             (1, 0),
             (1, 1),
             (1, 1 << 30),
-            (1, TASK_END),
-            (1, TASK_END + 1),
-            (1, TASK_END - CENTRE + (NEAR + 1) * PAGE),
-            (1, TASK_END - PAGE),
+            (1, end),
+            (1, end + 1),
+            (1, end - CENTRE + (NEAR + 1) * PAGE),
+            (1, end - PAGE),
             (1, u64::MAX),
             (1, u64::MAX - PAGE + 1),
             (1, u64::MAX - CENTRE),
             (1, u64::MAX - CENTRE + 1),
-            (1, 1 << 47),
+            (1, end.next_power_of_two()),
             (1, 1 << 63),
         ])
     }

@@ -60,7 +60,7 @@ pub struct Kind {
 pub enum Act {
     /// By a system call with these arguments.
     Call {
-        /// Its number on x86-64.
+        /// Its number.
         number: i64,
         /// The meaning of its result.
         shows: Shows,

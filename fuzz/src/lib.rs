@@ -12,6 +12,8 @@
 //!   deliberate differences.
 
 pub mod address;
+#[cfg(feature = "soft")]
+mod arch;
 mod conclude;
 #[cfg(feature = "soft")]
 pub mod corpus;
@@ -44,6 +46,8 @@ mod text;
 mod wire;
 
 pub use address::{PAGE, Scene, Window};
+#[cfg(feature = "soft")]
+pub use arch::Arch;
 pub use kind::{Act, Argument, Arguments, Kind, Meaning, Shows};
 pub use kinds::KINDS;
 pub use line::Line;

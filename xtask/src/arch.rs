@@ -34,6 +34,14 @@ impl Arch {
         }
     }
 
+    /// The target of Linux's programs, with the C library of Debian.
+    pub const fn linux(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64-unknown-linux-gnu",
+            Arch::AArch64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
     /// Debian's name of it.
     pub const fn debian(self) -> &'static str {
         match self {

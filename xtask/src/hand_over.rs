@@ -98,7 +98,10 @@ fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
             setup::provide(layout, &[Need::Musl(arch)])?;
             build::linux_init(layout, arch)
         }
-        "executor" => build::executor(layout),
+        "executor" => {
+            setup::provide(layout, &[Need::Static(arch)])?;
+            build::executor(layout, arch)
+        }
         "recorder" => build::recorder(layout),
         _ => Err(Refusal::new(format!(
             "the command needs '{name}', which ./x does not know"

@@ -66,8 +66,8 @@ impl Layout {
     }
 
     /// The program that runs the programs of `./x fuzz` on a kernel.
-    pub fn executor(&self) -> PathBuf {
-        self.state().join("executor")
+    pub fn executor(&self, arch: Arch) -> PathBuf {
+        self.state().join(format!("executor{}", arch.suffix()))
     }
 
     /// The sources of the packaged workloads.

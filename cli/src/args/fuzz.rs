@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::machine::seconds;
+use crate::arch::Arch;
 use crate::report::Destination;
 
 const EXAMPLES: &str = "\
@@ -25,6 +26,7 @@ Examples:
   ./x fuzz differential --seconds 600
   ./x fuzz differential --seed 7 --operations 1000000 --json fuzz.json
   ./x fuzz differential --against host,soft --operations 500000
+  ./x fuzz differential --arch aarch64 --seconds 600
   ./x fuzz differential --program found.script";
 
 /// Look for bugs with random input, for as long as you like.
@@ -57,6 +59,17 @@ pub enum SystemName {
     Soft,
 }
 
+impl SystemName {
+    /// Those that there are for an architecture.
+    pub const fn all(arch: Arch) -> &'static [Self] {
+        use SystemName::{Faultless, Host, Linux, Soft};
+        match arch {
+            Arch::X86_64 => &[Host, Linux, Faultless, Soft],
+            Arch::AArch64 => &[Linux, Faultless],
+        }
+    }
+}
+
 /// The arguments of `fuzz differential`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -73,9 +86,13 @@ pub struct DifferentialArguments {
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub seconds: Option<Duration>,
 
-    /// The systems: at least one Linux as the reference (6.12 if it is among them), and one of ours
-    #[arg(long, value_enum, value_name = "SYSTEM", value_delimiter = ',',
-          default_values = ["host", "linux-6.12", "faultless", "soft"])]
+    /// The architecture of the emulated machines: x86_64 or aarch64
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
+    pub arch: Arch,
+
+    /// The systems: at least one Linux as the reference (6.12 if it is among them), and one of ours [default: all; with
+    /// --arch aarch64: linux-6.12,faultless, and no others]
+    #[arg(long, value_enum, value_name = "SYSTEM", value_delimiter = ',')]
     pub against: Vec<SystemName>,
 
     /// Run the programs of this file instead

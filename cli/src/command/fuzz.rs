@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use comfy_table::Cell;
 use faultless_fuzz::host::HostSide;
 use faultless_fuzz::side::{Side, SoftSide};
-use faultless_fuzz::{Program, corpus, differences, draw};
+use faultless_fuzz::{Arch as Of, Program, corpus, differences, draw};
 
 use crate::arch::Arch;
 use crate::args::{DifferentialArguments, FuzzArguments, FuzzCommand, SystemName};
@@ -22,9 +22,6 @@ use crate::report::{Destination, FuzzFile};
 use crate::show::Sink;
 use crate::table::{self, grouped};
 
-/// The architecture of the emulated machines.
-const ARCH: Arch = Arch::X86_64;
-
 /// Looks for differences until a limit is reached or the user interrupts it.
 pub fn command(arguments: &FuzzArguments) -> Result<ExitCode> {
     match &arguments.command {
@@ -37,17 +34,18 @@ fn differential(arguments: &DifferentialArguments) -> Result<ExitCode> {
         json.check()?;
     }
     let mut fixed = fixed_programs(arguments.program.as_deref())?;
-    let comparable = match arguments.against.contains(&SystemName::Linux) {
-        true => differences::without_newer,
-        false => |program| program,
+    let systems = systems(arguments)?;
+    let arch = Of::from(arguments.arch);
+    let comparable = |program| match systems.contains(&SystemName::Linux) {
+        true => differences::without_missing(program, arch),
+        false => program,
     };
     fixed = fixed.into_iter().map(comparable).collect();
-    check(&arguments.against)?;
-    if let Some(answer) = plan::answer(&needs(&arguments.against), Urgency::Required) {
+    if let Some(answer) = plan::answer(&needs(systems, arguments.arch), Urgency::Required) {
         return Ok(answer);
     }
     interrupt::install()?;
-    let mut campaign = campaign(arguments)?;
+    let mut campaign = campaign(arguments, systems)?;
     let seed = arguments.seed.unwrap_or_else(another);
     let mut run = Run {
         arguments,
@@ -64,7 +62,8 @@ fn differential(arguments: &DifferentialArguments) -> Result<ExitCode> {
     loop {
         if !is_fixed {
             let random = (number..).take(batch(arguments));
-            programs.extend(random.map(draw::program).map(comparable));
+            let random = random.map(|number| draw::program_for(arch, number));
+            programs.extend(random.map(comparable));
             number += arguments.batch.get();
         }
         run.batch(&mut campaign, &programs)?;
@@ -212,7 +211,20 @@ fn is_linux(system: SystemName) -> bool {
     matches!(system, SystemName::Host | SystemName::Linux)
 }
 
-fn check(systems: &[SystemName]) -> Result<()> {
+/// The systems that are compared.
+fn systems(arguments: &DifferentialArguments) -> Result<&[SystemName]> {
+    let all = SystemName::all(arguments.arch);
+    if arguments.against.is_empty() {
+        return Ok(all);
+    }
+    let systems = &arguments.against;
+    for system in systems {
+        ensure!(
+            all.contains(system),
+            "--against: with --arch {} there are linux-6.12 and faultless only",
+            arguments.arch.name()
+        );
+    }
     let linux = systems.iter().any(|&system| is_linux(system));
     ensure!(
         linux,
@@ -222,41 +234,42 @@ fn check(systems: &[SystemName]) -> Result<()> {
         systems.len() > 1,
         "--against: name what is to be compared with it"
     );
-    Ok(())
+    Ok(systems)
 }
 
-fn needs(systems: &[SystemName]) -> Vec<Need> {
+fn needs(systems: &[SystemName], arch: Arch) -> Vec<Need> {
     let mut needs = Vec::new();
     if systems.iter().any(|&system| system != SystemName::Soft) {
-        needs.push(Need::Executor);
+        needs.push(Need::Executor(arch));
     }
     if systems.contains(&SystemName::Linux) || systems.contains(&SystemName::Faultless) {
-        needs.push(Need::Qemu(ARCH));
+        needs.push(Need::Qemu(arch));
     }
     if systems.contains(&SystemName::Faultless) {
-        needs.push(Need::Kernel(ARCH));
+        needs.push(Need::Kernel(arch));
     }
     if systems.contains(&SystemName::Linux) {
         needs.extend([
-            Need::LinuxInit(ARCH),
-            Need::Linux(Series::V6_12, ARCH),
-            Need::LinuxModules(Series::V6_12, ARCH),
+            Need::LinuxInit(arch),
+            Need::Linux(Series::V6_12, arch),
+            Need::LinuxModules(Series::V6_12, arch),
         ]);
     }
     needs
 }
 
-fn campaign(arguments: &DifferentialArguments) -> Result<Campaign> {
+fn campaign(arguments: &DifferentialArguments, systems: &[SystemName]) -> Result<Campaign> {
+    let (arch, cpus) = (arguments.arch, arguments.cpus);
     let mut linux: Option<Box<dyn Side>> = None;
     let mut others: Vec<Box<dyn Side>> = Vec::new();
-    let has = |system| arguments.against.contains(&system);
+    let has = |system| systems.contains(&system);
     if has(SystemName::Linux) {
-        qemu::check(ARCH)?;
-        let peer = Peer::find(Series::V6_12, ARCH)?;
-        linux = Some(Box::new(GuestSide::new(Some(peer), arguments.cpus)?));
+        qemu::check(arch)?;
+        let peer = Peer::find(Series::V6_12, arch)?;
+        linux = Some(Box::new(GuestSide::new(Some(peer), arch, cpus)?));
     }
     if has(SystemName::Host) {
-        let host: Box<dyn Side> = Box::new(HostSide::new(&paths::executor()));
+        let host: Box<dyn Side> = Box::new(HostSide::new(&paths::executor(arch)));
         match linux {
             None => linux = Some(host),
             // A difference between the two Linux kernels shows how much weight a difference of ours has.
@@ -264,8 +277,8 @@ fn campaign(arguments: &DifferentialArguments) -> Result<Campaign> {
         }
     }
     if has(SystemName::Faultless) {
-        qemu::check(ARCH)?;
-        others.push(Box::new(GuestSide::new(None, arguments.cpus)?));
+        qemu::check(arch)?;
+        others.push(Box::new(GuestSide::new(None, arch, cpus)?));
     }
     if has(SystemName::Soft) {
         others.push(Box::new(SoftSide::start().context("the soft machine")?));

@@ -41,6 +41,7 @@ const FILE: &str = "/programs";
 
 /// A kernel in QEMU.
 pub struct GuestSide {
+    arch: Arch,
     /// Debian's kernel; `None`: ours.
     peer: Option<Peer>,
     cpus: u32,
@@ -63,14 +64,15 @@ struct Boot<'a> {
 
 impl GuestSide {
     /// Our kernel, or that of `peer`. Boots nothing yet.
-    pub fn new(peer: Option<Peer>, cpus: u32) -> Result<Self> {
-        let executor = paths::executor();
+    pub fn new(peer: Option<Peer>, arch: Arch, cpus: u32) -> Result<Self> {
+        let executor = paths::executor(arch);
         fs::metadata(&executor).with_context(|| {
             let executor = executor.display();
             format!("the executor is not built ({executor}): ./x fuzz builds it")
         })?;
         let folder = tempfile::Builder::new().prefix("faultless-fuzz-").tempdir();
         Ok(GuestSide {
+            arch,
             peer,
             cpus,
             policy: 0,
@@ -99,12 +101,12 @@ impl GuestSide {
     fn request(&mut self, programs: PathBuf, mode: Mode, output: &'static Kept) -> Request {
         Request {
             program: vec![
-                paths::executor().into(),
+                paths::executor(self.arch).into(),
                 FILE.into(),
                 mode.name().into(),
                 "swap".into(),
             ],
-            arch: Arch::X86_64,
+            arch: self.arch,
             policy: self.next_policy(),
             cpus: self.cpus,
             memory: MEMORY,

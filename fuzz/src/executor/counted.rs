@@ -9,7 +9,7 @@ use super::probe;
 use crate::memory::{Faults, Signal};
 
 /// An address of neither user nor kernel memory.
-const NOWHERE: u64 = 1 << 63;
+const NOWHERE: u64 = 1 << 52;
 
 /// Stores the value or loads, and sets the number of faults.
 pub fn access(address: u64, value: Option<u64>, faults: &mut Faults) -> Result<u64, Signal> {

@@ -2,25 +2,33 @@
 //! of rustup's own target.
 
 use super::{cargo, place, run};
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The linker for AArch64, with its C library.
+const LINKER: (&str, &str) = (
+    "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+    "aarch64-linux-gnu-gcc",
+);
 
 /// Builds it and copies it to where the command expects it.
-pub fn executor(layout: &Layout) -> Result<(), Refusal> {
+pub fn executor(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let folder = layout.at("target/static");
     let mut cargo = cargo(layout, "build");
     cargo.args(["--release", "--package", "faultless-fuzz"]);
     cargo.args(["--bin", "faultless-executor", "--no-default-features"]);
     cargo
-        .args(["--target", TARGET, "--target-dir"])
+        .args(["--target", arch.linux(), "--target-dir"])
         .arg(&folder);
     // With an explicit target, the flags do not apply to build scripts.
     cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    if arch == Arch::AArch64 {
+        cargo.env(LINKER.0, LINKER.1);
+    }
     run("building the executor", &mut cargo)?;
-    let built = folder.join(TARGET).join("release/faultless-executor");
-    place(&built, &layout.executor()).map_err(|error| {
+    let built = folder.join(arch.linux()).join("release/faultless-executor");
+    place(&built, &layout.executor(arch)).map_err(|error| {
         Refusal::new(format!(
             "cannot copy the executor from {}: {error}",
             built.display()

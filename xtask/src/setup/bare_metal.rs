@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::find;
+use super::{find, rustup};
 use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
@@ -36,7 +36,7 @@ impl BareMetal {
     pub fn choose(arch: Arch) -> Result<Self, Refusal> {
         let target = arch.bare_metal();
         let toolchain = match std::env::var("FAULTLESS_TOOLCHAIN").as_deref() {
-            Ok("rustup") if !rustup_has(target) => {
+            Ok("rustup") if !rustup::has(target) => {
                 return Err(Refusal::new(format!(
                     "FAULTLESS_TOOLCHAIN=rustup, but the target is missing: run 'rustup target add {target}'"
                 )));
@@ -48,7 +48,7 @@ impl BareMetal {
                     "FAULTLESS_TOOLCHAIN is '{other}': it has to be 'rustup' or 'debian'"
                 )));
             }
-            _ if rustup_has(target) => Toolchain::Rustup,
+            _ if rustup::has(target) => Toolchain::Rustup,
             _ => Toolchain::Debian,
         };
         Ok(BareMetal { toolchain, arch })
@@ -125,15 +125,6 @@ impl BareMetal {
 }
 
 const DEBIAN_FLAGS: &str = "['-Clinker-flavor=ld.lld', '-Crelocation-model=static']";
-
-fn rustup_has(target: &str) -> bool {
-    let output = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", target])
-        .output();
-    let Ok(output) = output else { return false };
-    let folder = String::from_utf8_lossy(&output.stdout);
-    output.status.success() && Path::new(folder.trim()).is_dir()
-}
 
 /// Whether a compiler is new enough. Debian 12 also has a package `rustc`, version 1.63, with the same path.
 fn is_new_enough(rustc: &str) -> bool {

@@ -11,6 +11,7 @@ mod foreign;
 pub mod linux;
 pub mod linux_tests;
 mod musl;
+mod rustup;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -53,6 +54,8 @@ pub enum Need {
     Musl(Arch),
     /// The C compiler with glibc for another architecture than the host's.
     CrossGlibc,
+    /// A Rust toolchain that builds static programs, the C library and a linker.
+    Static(Arch),
     /// A Rust toolchain that builds for no operating system.
     BareMetal(Arch),
     /// Debian's static BusyBox, which tests run unmodified in the kernel.
@@ -115,6 +118,7 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
             Need::BareMetal(arch) => BareMetal::choose(*arch)?.check()?,
             Need::Musl(Arch::AArch64) => musl::provide(layout)?,
             Need::StressNg(Arch::AArch64) => foreign::provide(layout)?,
+            Need::Static(arch) => rustup::provide(layout, *arch)?,
             _ => {}
         }
     }
@@ -145,6 +149,12 @@ impl Need {
                 Path::new("/usr/aarch64-linux-gnu/include/stdio.h").exists(),
                 "libc6-dev-arm64-cross",
             )),
+            // The host's own are what cargo needs for anything.
+            Need::Static(Arch::X86_64) => Ok(Vec::new()),
+            Need::Static(Arch::AArch64) => {
+                let compiler = Need::Musl(Arch::AArch64).missing()?;
+                Ok([compiler, Need::CrossGlibc.missing()?].concat())
+            }
             Need::BareMetal(arch) => Ok(BareMetal::choose(arch)?.missing()),
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),

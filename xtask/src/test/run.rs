@@ -112,7 +112,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             booted(layout, Arch::X86_64, arguments)
         }
         Run::Differential(arguments) => {
-            build::executor(layout)?;
+            build::executor(layout, Arch::X86_64)?;
             beside_linux(layout, &["6.12"], arguments)
         }
         Run::Compared(arguments) => {
