@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::address::{HUGE, Scene};
 use crate::arch::Arch;
-use crate::kinds::{COLLAPSE, is_guard};
+use crate::kinds::{COLLAPSE, is_guard, is_needed_soon};
 use crate::memory::Limited;
 use crate::op::{LEFT_OUT, Op};
 use crate::program::Program;
@@ -245,6 +245,18 @@ pub const DIFFERENCES: &[Difference] = &[
                 && seen.program.has_process(1)
                 && !seen.ours.starts_with("errno")
                 && !seen.theirs.starts_with("errno")
+        }),
+    },
+    Difference {
+        name: "needed-soon",
+        what: "an access to a page that `MADV_WILLNEED` has brought back takes no fault",
+        why: "it is mapped at once; Linux reads it into its swap cache, and the access takes a minor fault (decision 17)",
+        how: How::LeftOut(|seen| {
+            seen.op.kind().name == "faults"
+                && seen.ours.ends_with("after 0 minor and 0 major")
+                && seen.theirs.ends_with("after 1 minor and 0 major")
+                && seen.program.pages_out()
+                && seen.program.ops.iter().any(is_needed_soon)
         }),
     },
     Difference {

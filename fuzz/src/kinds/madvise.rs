@@ -135,7 +135,17 @@ pub fn is_guard(kind: &Kind, advice: u64) -> bool {
 
 /// Whether an operation pages memory out.
 pub fn pages_out(op: &Op) -> bool {
-    matches!(op.kind().name, "madvise" | "process_madvise") && op.arguments[2] == PAGEOUT
+    advises(op, PAGEOUT)
+}
+
+/// Whether an operation brings memory back.
+#[cfg(feature = "soft")]
+pub fn is_needed_soon(op: &Op) -> bool {
+    advises(op, WILLNEED)
+}
+
+fn advises(op: &Op, advice: u64) -> bool {
+    matches!(op.kind().name, "madvise" | "process_madvise") && op.arguments[2] == advice
 }
 
 #[cfg(feature = "soft")]

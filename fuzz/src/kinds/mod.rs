@@ -25,7 +25,7 @@ mod swap;
 pub use limit::limited;
 pub use madvise::pages_out;
 #[cfg(feature = "soft")]
-pub use madvise::{COLLAPSE, POPULATE_WRITE, is_guard};
+pub use madvise::{COLLAPSE, POPULATE_WRITE, is_guard, is_needed_soon};
 
 use crate::kind::Kind;
 
