@@ -1,10 +1,12 @@
-//! Programs of memory operations on Debian's Linux 6.12, our kernel and the soft machine.
+//! Programs of memory operations on Debian's Linux 6.12, our kernel and, on x86-64, the soft machine.
 //!
-//! `./x test differential` fetches Linux, builds our kernel and the executor, and runs these tests.
+//! `./x test differential` fetches Linux, builds our kernel and the executor, and runs these tests;
+//! `./x test differential-aarch64` does so for AArch64 (`FAULTLESS_ARCH`).
 
 mod common;
 
 use common::{run, stderr};
+use faultless_tests::arch::Arch;
 use faultless_tests::budget::{Budget, full, seed, share};
 use serde_json::Value;
 
@@ -25,12 +27,21 @@ fn nothing_differs() {
         None => (format!("--operations={OPERATIONS}"), "400"),
     };
     let seed = if full() { seed() as u32 } else { 1 };
-    for cpus in ["1", "2"] {
+    let (arch, against, cpus): (_, _, &[_]) = match Arch::of_machines() {
+        Arch::X86_64 => ("x86_64", "linux-6.12,faultless,soft", &["1", "2"]),
+        Arch::AArch64 if full() => ("aarch64", "linux-6.12,faultless", &["1", "2"]),
+        // A boot of Linux takes longer there.
+        Arch::AArch64 => ("aarch64", "linux-6.12,faultless", &["2"]),
+    };
+    for cpus in cpus {
         let budget = Budget::new(1, "operations", Some(seed.into()));
         let output = run(&[
             "fuzz",
             "differential",
-            "--against=linux-6.12,faultless,soft",
+            "--arch",
+            arch,
+            "--against",
+            against,
             &format!("--seed={seed}"),
             "--cpus",
             cpus,
@@ -43,6 +54,7 @@ fn nothing_differs() {
         assert_eq!(output.status.code(), Some(0), "{said}");
         let file: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");
         assert_eq!(file["schema"], 1);
+        assert_eq!(file["arch"], arch);
         assert_eq!(
             file["differences"].as_array().map(Vec::len),
             Some(0),
@@ -65,6 +77,8 @@ fn bad_input_is_refused() {
         (&["--against=soft"][..], "Linux"),
         (&["--against=host"], "compared"),
         (&["--against=windows"], "windows"),
+        (&["--arch=aarch64", "--against=linux-6.12,soft"], "soft"),
+        (&["--arch=aarch64", "--against=host,faultless"], "host"),
         (&["--program=/no/such/file"], "/no/such/file"),
         (&["--batch=0"], "batch"),
         (&["--seconds=never"], "seconds"),

@@ -60,6 +60,16 @@ pub enum SystemName {
 }
 
 impl SystemName {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SystemName::Host => "host",
+            SystemName::Linux => "linux-6.12",
+            SystemName::Faultless => "faultless",
+            SystemName::Soft => "soft",
+        }
+    }
+
     /// Those that there are for an architecture.
     pub const fn all(arch: Arch) -> &'static [Self] {
         use SystemName::{Faultless, Host, Linux, Soft};

@@ -124,6 +124,7 @@ impl Run<'_> {
         let seconds = self.start.elapsed().as_secs_f64();
         let counts = (campaign.programs, campaign.operations);
         FuzzFile::new(
+            self.arguments.arch,
             self.seed,
             seconds,
             counts,
@@ -221,7 +222,8 @@ fn systems(arguments: &DifferentialArguments) -> Result<&[SystemName]> {
     for system in systems {
         ensure!(
             all.contains(system),
-            "--against: with --arch {} there are linux-6.12 and faultless only",
+            "--against: {} cannot be compared with --arch {}",
+            system.name(),
             arguments.arch.name()
         );
     }

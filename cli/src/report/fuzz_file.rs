@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::SCHEMA;
 use super::host::Host;
+use crate::arch::Arch;
 use crate::paths;
 
 /// The whole file.
@@ -14,6 +15,7 @@ pub struct FuzzFile<'a> {
     schema: u32,
     host: Host,
     commit: String,
+    arch: &'static str,
     seed: u32,
     seconds: f64,
     programs: u64,
@@ -65,6 +67,7 @@ pub struct FuzzFinding {
 impl<'a> FuzzFile<'a> {
     /// A file of the results so far.
     pub fn new(
+        arch: Arch,
         seed: u32,
         seconds: f64,
         (programs, operations): (u64, u64),
@@ -75,6 +78,7 @@ impl<'a> FuzzFile<'a> {
             schema: SCHEMA,
             host: Host::this(),
             commit: paths::commit(),
+            arch: arch.name(),
             seed,
             seconds,
             programs,

@@ -129,7 +129,7 @@ fn find(name: &str) -> Result<&'static Step, Refusal> {
 fn list() -> String {
     STEPS
         .iter()
-        .map(|step| format!("{:<15} {}\n", step.name, step.about))
+        .map(|step| format!("{:<20} {}\n", step.name, step.about))
         .collect()
 }
 
@@ -151,7 +151,7 @@ fn all(layout: &Layout, steps: &[&Step], wish: &Wish) -> ExitCode {
         let before = hash.and_then(|hash| record::passed(layout, step, hash));
         if let Some(passed) = before.filter(|_| wish.full && !wish.again) {
             println!(
-                "{:<15} {:<6} {passed:>5} passed before, on the same sources (--again runs it)",
+                "{:<20} {:<6} {passed:>5} passed before, on the same sources (--again runs it)",
                 step.name, "-"
             );
             left_out += 1;
@@ -165,11 +165,11 @@ fn all(layout: &Layout, steps: &[&Step], wish: &Wish) -> ExitCode {
         let verdict = if count.failed == 0 { "ok" } else { "FAILED" };
         let seconds = begun.elapsed().as_secs_f64();
         println!(
-            "{:<15} {verdict:<6} {:>5} passed {:>4} failed {seconds:>7.1} s",
+            "{:<20} {verdict:<6} {:>5} passed {:>4} failed {seconds:>7.1} s",
             step.name, count.passed, count.failed
         );
         if let Some(did) = did {
-            println!("{:<15} {did}", "");
+            println!("{:<20} {did}", "");
         }
         total += count;
     }

@@ -111,13 +111,15 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             setup::linux_tests::provide(layout, family)?;
             booted(layout, Arch::X86_64, arguments)
         }
-        Run::Differential(arguments) => {
-            build::executor(layout, Arch::X86_64)?;
-            beside_linux(layout, &["6.12"], arguments)
+        Run::Differential(arch, arguments) => {
+            build::executor(layout, *arch)?;
+            let command = beside_linux(layout, *arch, &["6.12"], arguments)?;
+            setup::linux::provide_modules(layout, "6.12", *arch)?;
+            Ok(command)
         }
         Run::Compared(arguments) => {
             let all: Vec<_> = setup::linux::all().collect();
-            let command = beside_linux(layout, &all, arguments)?;
+            let command = beside_linux(layout, Arch::X86_64, &all, arguments)?;
             for series in all {
                 setup::linux::provide_modules(layout, series, Arch::X86_64)?;
             }
@@ -139,11 +141,16 @@ fn booted(layout: &Layout, arch: Arch, arguments: &[&str]) -> Result<Command, Re
 }
 
 /// Cargo, with everything that boots our kernel and Debian's kernels.
-fn beside_linux(layout: &Layout, all: &[&str], arguments: &[&str]) -> Result<Command, Refusal> {
-    let command = booted(layout, Arch::X86_64, arguments)?;
-    build::linux_init(layout, Arch::X86_64)?;
+fn beside_linux(
+    layout: &Layout,
+    arch: Arch,
+    all: &[&str],
+    arguments: &[&str],
+) -> Result<Command, Refusal> {
+    let command = booted(layout, arch, arguments)?;
+    build::linux_init(layout, arch)?;
     for series in all {
-        setup::linux::provide(layout, series, Arch::X86_64)?;
+        setup::linux::provide(layout, series, arch)?;
     }
     Ok(command)
 }

@@ -39,9 +39,9 @@ pub enum Run {
     BootedLong(Arch, &'static [&'static str]),
     /// The same, after building a family of Linux's own tests, only for `--full` or by name.
     LinuxTests(&'static Family, &'static [&'static str]),
-    /// The same as [`Run::Booted`], after fetching Debian's Linux 6.12, too.
-    Differential(&'static [&'static str]),
-    /// The same, with all of Debian's kernels, only for `--full` or by name.
+    /// The same as [`Run::Booted`], after building the executor and fetching Debian's Linux 6.12, too.
+    Differential(Arch, &'static [&'static str]),
+    /// The same without the executor, with all of Debian's kernels, only for `--full` or by name.
     Compared(&'static [&'static str]),
 }
 
@@ -95,6 +95,16 @@ const ALL: &[&str] = &[
     "examples",
     "xtask",
     "kernel",
+];
+
+/// The tests of both differential steps.
+const DIFFERENTIAL: &[&str] = &[
+    "test",
+    "--package=faultless-cli",
+    "--test=fuzz",
+    "--",
+    "--ignored",
+    "--test-threads=1",
 ];
 
 /// All steps.
@@ -481,13 +491,18 @@ pub const STEPS: &[Step] = &[
             Need::Musl(X86_64),
             Need::BareMetal(X86_64),
         ],
-        run: Run::Differential(&[
-            "test",
-            "--package=faultless-cli",
-            "--test=fuzz",
-            "--",
-            "--ignored",
-            "--test-threads=1",
-        ]),
+        run: Run::Differential(X86_64, DIFFERENTIAL),
+    },
+    Step {
+        name: "differential-aarch64",
+        about: "the same on AArch64: Debian's Linux 6.12 (fetched), our kernel",
+        sources: ALL,
+        needs: &[
+            Need::Qemu(AArch64),
+            Need::Musl(AArch64),
+            Need::Static(AArch64),
+            Need::BareMetal(AArch64),
+        ],
+        run: Run::Differential(AArch64, DIFFERENTIAL),
     },
 ];
