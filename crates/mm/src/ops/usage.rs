@@ -67,7 +67,7 @@ pub struct Usage {
     pub anonymous: u64,
     /// Anonymous pages that were lazily freed (`MADV_FREE`) and not written since.
     pub lazily_free: u64,
-    /// Pages of huge pages that are mapped as a whole (`AnonHugePages`), the huge zero page included.
+    /// Pages of huge pages that are mapped as a whole (`AnonHugePages`), without the huge zero page.
     pub huge: u64,
     /// The same of memory objects (`ShmemPmdMapped`).
     pub object_huge: u64,
@@ -124,12 +124,13 @@ impl<M: Machine> AddressSpace<M> {
                             self.add_entry(self.tables().part_of(value, page), &mut usage);
                         }
                         let bytes = part.len() * PAGE_SIZE;
-                        if self.machine().frames().is_pooled(Self::FORMAT.frame(value)) {
+                        let is_pooled =
+                            self.machine().frames().is_pooled(Self::FORMAT.frame(value));
+                        if is_pooled || self.tables().is_huge_zero(value) {
                             return true;
                         }
                         match self.tables().is_huge_of_object(value) {
                             true => usage.object_huge += bytes,
-                            // The huge zero page, too, as on Linux.
                             false => usage.huge += bytes,
                         }
                     }
