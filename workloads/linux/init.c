@@ -26,6 +26,8 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -107,6 +109,9 @@ static void mount_all(void)
         symlink("/proc/self/fd/1", "/dev/stdout") != 0 ||
         symlink("/proc/self/fd/2", "/dev/stderr") != 0)
         give_up("cannot make links in /dev");
+    // Nor is the folder of shared memory.
+    if (mkdir("/dev/shm", 01777) != 0 || mount("shm", "/dev/shm", "tmpfs", 0, NULL) != 0)
+        give_up("cannot mount /dev/shm");
 }
 
 // Sets where huge pages are used, and checks that it has taken effect.
@@ -243,16 +248,22 @@ __attribute__((noreturn)) static void become_the_program(int out, int err, volat
     _exit(127);
 }
 
-// Forwards the program's output until no process has the pipes open.
-static void pass_on(int out, int err)
+// Forwards the program's output until it has ended, whatever processes it leaves, or until no process has the pipes open.
+static void pass_on(int out, int err, pid_t program)
 {
-    struct pollfd pipes[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
+    struct pollfd pipes[3] = {{.fd = out, .events = POLLIN},
+                              {.fd = err, .events = POLLIN},
+                              {.fd = (int)syscall(SYS_pidfd_open, program, 0), .events = POLLIN}};
     const Channel channels[2] = {CHANNEL_STDOUT, CHANNEL_STDERR};
     static char buffer[1 << 16];
+    bool is_over = false, is_last = false;
 
-    while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
-        if (poll(pipes, 2, -1) < 0 && errno != EINTR)
+    while (!is_last && (pipes[0].fd >= 0 || pipes[1].fd >= 0)) {
+        // After the end once more: what it has written is in the pipes, which hold as much as the buffer.
+        is_last = is_over;
+        if (poll(pipes, 3, is_last ? 0 : -1) < 0 && errno != EINTR)
             return;
+        is_over |= pipes[2].revents != 0;
         for (int i = 0; i < 2; i++) {
             ssize_t got;
 
@@ -341,7 +352,7 @@ int main(void)
         give_up("cannot execute the program");
     if (!open_channels())
         give_up("cannot have the channels");
-    pass_on(out[0], err[0]);
+    pass_on(out[0], err[0], program);
     status = wait_for(program, &usage);
     begun = now_ns() - begun;
     after = count();
