@@ -1,16 +1,10 @@
 //! The program that runs the programs of `./x fuzz` on a kernel: Rust, static, with the C library
 //! of rustup's own target.
 
-use super::{cargo, place, run};
+use super::{cargo, for_linux, place, run};
 use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
-
-/// The linker for AArch64, with its C library.
-const LINKER: (&str, &str) = (
-    "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
-    "aarch64-linux-gnu-gcc",
-);
 
 /// Builds it and copies it to where the command expects it.
 pub fn executor(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
@@ -18,14 +12,10 @@ pub fn executor(layout: &Layout, arch: Arch) -> Result<(), Refusal> {
     let mut cargo = cargo(layout, "build");
     cargo.args(["--release", "--package", "faultless-fuzz"]);
     cargo.args(["--bin", "faultless-executor", "--no-default-features"]);
-    cargo
-        .args(["--target", arch.linux(), "--target-dir"])
-        .arg(&folder);
+    cargo.arg("--target-dir").arg(&folder);
+    for_linux(&mut cargo, arch);
     // With an explicit target, the flags do not apply to build scripts.
     cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
-    if arch == Arch::AArch64 {
-        cargo.env(LINKER.0, LINKER.1);
-    }
     run("building the executor", &mut cargo)?;
     let built = folder.join(arch.linux()).join("release/faultless-executor");
     place(&built, &layout.executor(arch)).map_err(|error| {

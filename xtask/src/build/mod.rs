@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::arch::Arch;
 use crate::layout::Layout;
 use crate::progress;
 use crate::refusal::Refusal;
@@ -43,6 +44,21 @@ pub fn cargo(layout: &Layout, subcommand: &str) -> Command {
         .arg("--quiet")
         .current_dir(&layout.root);
     cargo
+}
+
+/// The linker for AArch64, with its C library.
+const LINKER: (&str, &str) = (
+    "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+    "aarch64-linux-gnu-gcc",
+);
+
+/// Makes a cargo build for Linux on an architecture, named although it may be the host's: so flags are not those of build
+/// scripts.
+pub fn for_linux(cargo: &mut Command, arch: Arch) {
+    cargo.env("CARGO_BUILD_TARGET", arch.linux());
+    if arch == Arch::AArch64 {
+        cargo.env(LINKER.0, LINKER.1);
+    }
 }
 
 /// Copies `from` over `to` atomically, so that a machine that boots meanwhile sees a whole file.

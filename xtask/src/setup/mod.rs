@@ -54,6 +54,10 @@ pub enum Need {
     Musl(Arch),
     /// The C compiler with glibc for another architecture than the host's.
     CrossGlibc,
+    /// Rust's libraries for Linux on an architecture.
+    Target(Arch),
+    /// The emulator of single programs for AArch64.
+    QemuUser,
     /// A Rust toolchain that builds static programs, the C library and a linker.
     Static(Arch),
     /// A Rust toolchain that builds for no operating system.
@@ -118,7 +122,7 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
             Need::BareMetal(arch) => BareMetal::choose(*arch)?.check()?,
             Need::Musl(Arch::AArch64) => musl::provide(layout)?,
             Need::StressNg(Arch::AArch64) => foreign::provide(layout)?,
-            Need::Static(arch) => rustup::provide(layout, *arch)?,
+            Need::Static(arch) | Need::Target(arch) => rustup::provide(layout, *arch)?,
             _ => {}
         }
     }
@@ -149,6 +153,9 @@ impl Need {
                 Path::new("/usr/aarch64-linux-gnu/include/stdio.h").exists(),
                 "libc6-dev-arm64-cross",
             )),
+            Need::QemuUser => Ok(package(find::program("qemu-aarch64"), "qemu-user")),
+            // Not Debian's packages.
+            Need::Target(_) => Ok(Vec::new()),
             // The host's own are what cargo needs for anything.
             Need::Static(Arch::X86_64) => Ok(Vec::new()),
             Need::Static(Arch::AArch64) => {

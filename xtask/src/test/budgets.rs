@@ -26,14 +26,14 @@ pub struct Budget {
 }
 
 /// Seconds of the steps without a budget, and of building for tests what changed.
-const OTHERS: u32 = 720;
+const OTHERS: u32 = 880;
 
 /// Every step that has a budget.
 pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "workspace",
         about: "random programs against Linux and models, stress",
-        seconds: 310,
+        seconds: 260,
         fixed: 90,
         scenarios: 107,
         at_once: 0,
@@ -41,7 +41,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "loom",
         about: "one more preemption in each bounded model",
-        seconds: 230,
+        seconds: 200,
         fixed: 60,
         scenarios: 214,
         at_once: 0,
@@ -49,7 +49,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "shuttle",
         about: "random schedules of each scenario",
-        seconds: 310,
+        seconds: 270,
         fixed: 30,
         scenarios: 117,
         at_once: 0,
@@ -57,7 +57,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "boot",
         about: "hostile system calls, with and without failing allocations",
-        seconds: 120,
+        seconds: 100,
         fixed: 420,
         scenarios: 14,
         at_once: 2,
@@ -65,7 +65,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "stress-ng",
         about: "each stressor of memory",
-        seconds: 90,
+        seconds: 80,
         fixed: 10,
         scenarios: 17,
         at_once: 1,
@@ -73,7 +73,7 @@ pub const BUDGETS: &[Budget] = &[
     Budget {
         step: "aarch64-stress-ng",
         about: "the same on AArch64",
-        seconds: 60,
+        seconds: 50,
         fixed: 10,
         scenarios: 17,
         at_once: 1,

@@ -77,6 +77,12 @@ fn attempt(
     Ok((Count::of(&output, status.success()), did))
 }
 
+/// What runs a program for Linux on AArch64, with the C library of the cross-compiler.
+const RUNNER: (&str, &str) = (
+    "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+    "qemu-aarch64 -L /usr/aarch64-linux-gnu",
+);
+
 /// The command of a step, after building all that it uses but does not build itself.
 fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
     match run {
@@ -93,18 +99,18 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             command.env("RUSTDOCFLAGS", "-Dwarnings");
             Ok(command)
         }
-        Run::WithCfg(name, arguments) => {
-            let mut command = cargo(layout, arguments);
-            command.env("RUSTFLAGS", format!("--cfg {name}"));
-            command.env("CARGO_TARGET_DIR", layout.at("target").join(name));
-            // Models run for minutes, and are rebuilt often: optimised, but without link-time optimisation.
-            command.env("CARGO_PROFILE_RELEASE_LTO", "off");
-            command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-            command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        Run::WithCfg(name, arguments) => Ok(with_cfg(layout, name, arguments)),
+        Run::OnAArch64(name, arguments) => {
+            let mut command = match name {
+                Some(name) => with_cfg(layout, name, arguments),
+                None => cargo(layout, arguments),
+            };
+            build::for_linux(&mut command, Arch::AArch64);
+            command.env(RUNNER.0, RUNNER.1);
             Ok(command)
         }
         Run::Rooms => Err(Refusal::new("the check of rooms runs no command")),
-        Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
+        Run::KernelClippy(arch) => Ok(clippy_for_the_kernel(layout, *arch)),
         Run::Booted(arch, arguments) => booted(layout, *arch, arguments),
         Run::BootedLong(arch, arguments) => booted(layout, *arch, arguments),
         Run::LinuxTests(family, arguments) => {
@@ -161,15 +167,27 @@ fn cargo(layout: &Layout, arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Clippy comes with rustup only. If rustup has no bare-metal target, the kernel is checked as if for the
-/// host: its code is the same for any x86-64 target.
-fn clippy_for_the_kernel(layout: &Layout) -> Command {
-    let mut command = match BareMetal::choose(Arch::X86_64) {
+/// Cargo with `--cfg NAME`, in a target folder of its own.
+fn with_cfg(layout: &Layout, name: &str, arguments: &[&str]) -> Command {
+    let mut command = cargo(layout, arguments);
+    command.env("RUSTFLAGS", format!("--cfg {name}"));
+    command.env("CARGO_TARGET_DIR", layout.at("target").join(name));
+    // Models run for minutes, and are rebuilt often: optimised, but without link-time optimisation.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    command
+}
+
+/// Clippy comes with rustup only. If rustup has no bare-metal target, the kernel is checked as if for Linux
+/// on the same architecture: its code is the same for any such target.
+fn clippy_for_the_kernel(layout: &Layout, arch: Arch) -> Command {
+    let mut command = match BareMetal::choose(arch) {
         Ok(toolchain) if toolchain.is_in_use() => toolchain.cargo(layout, "clippy", "").0,
         _ => {
             let mut cargo = Command::new("cargo");
             cargo.current_dir(layout.at("kernel"));
-            cargo.args(["clippy", "--target=x86_64-unknown-linux-gnu"]);
+            cargo.arg("clippy").args(["--target", arch.linux()]);
             cargo
         }
     };

@@ -27,8 +27,11 @@ pub enum Run {
     WithCfg(&'static str, &'static [&'static str]),
     /// The order of the rooms of `crates/mm`.
     Rooms,
-    /// Clippy in the kernel.
-    KernelClippy,
+    /// Cargo in the workspace for Linux on AArch64, run by QEMU as single programs, with or without `--cfg NAME`; only for
+    /// `--full` or by name.
+    OnAArch64(Option<&'static str>, &'static [&'static str]),
+    /// Clippy in the kernel for an architecture.
+    KernelClippy(Arch),
     /// Cargo in the workspace, every warning of rustdoc an error.
     Documented(&'static [&'static str]),
     /// Cargo in the workspace, without what it has unpacked of the same versions before.
@@ -50,7 +53,7 @@ impl Step {
     pub fn is_for_full(&self) -> bool {
         matches!(
             self.run,
-            Run::BootedLong(..) | Run::LinuxTests(..) | Run::Compared(_)
+            Run::BootedLong(..) | Run::LinuxTests(..) | Run::Compared(_) | Run::OnAArch64(..)
         )
     }
 }
@@ -156,7 +159,14 @@ pub const STEPS: &[Step] = &[
         about: "no warning in the kernel",
         sources: ALL,
         needs: &[Need::Lints],
-        run: Run::KernelClippy,
+        run: Run::KernelClippy(X86_64),
+    },
+    Step {
+        name: "clippy-kernel-aarch64",
+        about: "the same for AArch64",
+        sources: ALL,
+        needs: &[Need::Lints, Need::Target(AArch64)],
+        run: Run::KernelClippy(AArch64),
     },
     Step {
         name: "docs",
@@ -367,6 +377,47 @@ pub const STEPS: &[Step] = &[
                 "--",
                 "--ignored",
                 "--test-threads=1",
+            ],
+        ),
+    },
+    Step {
+        name: "aarch64-soft",
+        about: "the soft machine's faults, locks and stress, compiled for AArch64 (with --full or by name)",
+        sources: HOST,
+        needs: &[Need::Static(AArch64), Need::QemuUser],
+        run: Run::OnAArch64(
+            None,
+            &[
+                "test",
+                "--package=faultless-tests",
+                "--features=aarch64",
+                "--test=soft",
+                "--",
+                "fault::",
+                "lock::",
+                "table::",
+                "reclaim::",
+            ],
+        ),
+    },
+    Step {
+        name: "aarch64-loom",
+        about: "models of page tables and locks, compiled for AArch64 (with --full or by name)",
+        sources: MODELLED,
+        needs: &[Need::Static(AArch64), Need::QemuUser],
+        run: Run::OnAArch64(
+            Some("loom"),
+            &[
+                "test",
+                "--profile=model",
+                "--no-fail-fast",
+                "--package=faultless-sync",
+                "--package=faultless-paging",
+                "--test=loom",
+                "--",
+                // They start this very program again.
+                "--skip=broken_park_without_a_second_look",
+                "--skip=broken_wake_without_a_turn",
             ],
         ),
     },
