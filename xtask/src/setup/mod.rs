@@ -36,7 +36,8 @@ sqlite3 and stress-ng.)
 Arguments:
   aarch64      Instead, what runs AArch64 programs: qemu-system-arm, gcc-aarch64-linux-gnu; and, unless rustup has the
                target aarch64-unknown-none-softfloat, the same of Debian's. Fetches musl for AArch64 (1 MB, not installed).
-               Then builds the kernel and the packaged workloads for AArch64. (./x run --arch aarch64 does so, too, as far as it needs it.)
+               Then builds the kernel and the packaged workloads for AArch64. (./x run --arch aarch64 does so, too, as far as it needs it;
+               ./x fuzz --arch aarch64 also adds libc6-dev-arm64-cross and rustup's target aarch64-unknown-linux-gnu.)
   linux-tests  Instead, build tests of Linux 6.12 itself, from the source that Debian packages (fetched, about 150 MB;
                needs gcc, make and xz). Static programs: .faultless/linux-tests/mm and .faultless/linux-tests/kvm
 
