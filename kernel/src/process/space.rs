@@ -12,9 +12,10 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::AddressSpace;
+use faultless_paging::Flush;
 
 use crate::arch::percpu::{self, PerCpu};
-use crate::arch::{self, paging};
+use crate::arch::{self, paging, shootdown};
 use crate::errno::Errno;
 use crate::files::usage::Running;
 use crate::files::userfault::report_forks;
@@ -144,12 +145,23 @@ impl AsRef<AddressSpace<Kernel>> for UserSpace {
 impl Drop for UserSpace {
     fn drop(&mut self) {
         // Its last CPUs are on their way to another thread; this CPU has left. They look at this very object
-        // until they point elsewhere. What a TLB still holds of the space is never used again.
-        for cpu in self.space.cpus().iter() {
+        // until they point elsewhere.
+        let cpus = self.space.cpus();
+        for cpu in cpus.iter() {
             while runs(cpu.0, self) {
                 arch::relax();
             }
-            self.space.cpus().remove(cpu);
+        }
+        if paging::KEEPS_TRANSLATIONS {
+            // No access uses what TLBs still hold. But a walk that began before its CPU left may still be under way, and
+            // would mark entries of tables that are something else by then.
+            let everything = Flush {
+                start: 0,
+                end: u64::MAX,
+                tables: true,
+            };
+            shootdown::flush(cpus, self.space.id(), everything);
+            cpus.iter().for_each(|cpu| cpus.remove(cpu));
         }
         verify::spaces::remove(self);
         // SAFETY: Taken once, by the last reference.

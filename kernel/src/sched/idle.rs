@@ -1,7 +1,7 @@
 //! The idle loop: a CPU without a thread zeroes a few frames, then halts with interrupts on.
 //!
-//! An idle CPU uses the kernel's own root and is in no address space's CPU set, so shootdowns need not
-//! interrupt it.
+//! An idle CPU uses the kernel's own root. On x86-64 it is in no address space's CPU set, so shootdowns need not
+//! interrupt it; on AArch64 the hardware flushes it.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 

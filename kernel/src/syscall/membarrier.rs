@@ -1,8 +1,7 @@
 //! `membarrier`: every thread passes a full barrier, and only the caller pays.
 //!
 //! CPUs are notified as for a flush. A CPU in user mode is interrupted; a CPU in the kernel passes a barrier
-//! before it uses user memory again ([`shootdown::barrier`]). A CPU that enters an address space joins its CPU set,
-//! which is a barrier, too.
+//! before it uses user memory again ([`shootdown::barrier`]), and so does one that enters the address space.
 //!
 //! Expedited barriers require registration of the address space, as on Linux, although nothing here depends
 //! on it. Restartable sequences and their barriers are not supported.

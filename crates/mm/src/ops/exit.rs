@@ -23,7 +23,7 @@ const TABLES: usize = 32;
 
 impl<M: Machine> OwnedSpace<M> {
     /// Frees everything. No CPU runs the space any more: its set of CPUs is empty, and each CPU has dropped its
-    /// translations. Only the owner uses it: no entry is claimed, and no reader is waited for. Returns how many
+    /// translations and ended its walks. Only the owner uses it: no entry is claimed, and no reader is waited for. Returns how many
     /// pages were present, without the shared zero page and devices' pages.
     pub fn destroy(self) -> u64 {
         // Objects first: a migration holds the lock of the list of spaces, and may have found this space in an

@@ -6,7 +6,8 @@
 //! - **Several spaces may have the same ASID.** Each CPU remembers the number of the space that it took last, in a
 //!   table that the ASID indexes ([`is_new`]). If it takes another one, it first drops all translations of that ASID.
 //!   So its TLB holds translations of one space for each ASID, the one that it took last.
-//! - **A CPU stays in a space's set of CPUs** until the space ends (rule R2), so no flush misses what it keeps.
+//! - **A CPU stays in a space's set of CPUs** until the space ends (rule R2), so no flush misses what it keeps. The last
+//!   flush is that of the ASID, before the tables are freed.
 //!
 //! Linux gives ASIDs out in generations instead, with a flush of all CPUs when they are used up (its
 //! `arch/arm64/mm/context.c`).
@@ -33,15 +34,24 @@ static TAKEN: [Taken; MAX_CPUS] =
 /// How many ASIDs spaces can have.
 static COUNT: AtomicU64 = AtomicU64::new(1);
 
-/// Finds out how many ASIDs there are, and takes at most `most` of them; at boot.
-pub fn choose(most: Option<u64>) {
+/// How many ASIDs this CPU knows, without 0.
+fn known() -> u64 {
     let bits = match read_sysreg!("id_aa64mmfr0_el1") >> 4 & 15 {
         0b0010 => 16,
         _ => 8,
     };
-    // All but 0.
-    let there = (1u64 << bits) - 1;
-    COUNT.store(most.unwrap_or(there).clamp(1, there), Ordering::Relaxed);
+    (1 << bits) - 1
+}
+
+/// Finds out how many ASIDs there are, and takes at most `most` of them; on the boot CPU.
+pub fn choose(most: Option<u64>) {
+    let known = known();
+    COUNT.store(most.unwrap_or(known).clamp(1, known), Ordering::Relaxed);
+}
+
+/// Whether this CPU knows all ASIDs in use.
+pub fn fit() -> bool {
+    COUNT.load(Ordering::Relaxed) <= known()
 }
 
 /// The ASID of a space.

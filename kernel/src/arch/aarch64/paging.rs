@@ -7,7 +7,7 @@ use faultless_paging::SpaceId;
 
 pub use super::kernel_map::*;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
-use super::{asid, rmw, tlb};
+use super::{asid, rmw, shootdown, tlb};
 
 /// The entries of user memory.
 pub type Entries = faultless_paging::AArch64;
@@ -120,6 +120,10 @@ pub fn load_space(space: SpaceId, joins: bool) {
     if joins {
         // The walks from here on come after the CPU has joined. A CPU that was in the set has missed no flush.
         tlb::order_changes();
+    }
+    if !tlb::broadcasts() {
+        // A flush that this CPU has put off: what it asked for is gone before a walk may begin.
+        shootdown::poll();
     }
     let asid = asid::of(space);
     if asid::is_new(asid, space) {

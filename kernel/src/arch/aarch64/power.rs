@@ -67,8 +67,13 @@ pub fn off() -> ! {
         true => psci::system_off::<Smc>(),
         false => psci::system_off::<Hvc>(),
     };
+    halt()
+}
+
+/// This CPU does nothing more. Its interrupts are off.
+pub fn halt() -> ! {
     loop {
-        // SAFETY: Interrupts are off: this CPU does nothing more.
+        // SAFETY: It waits.
         unsafe { core::arch::asm!("wfi") };
     }
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::boot::secondary_entry;
 use super::sysreg::read_sysreg;
-use super::{features, gic, paging, percpu, power, time, tlb};
+use super::{asid, features, gic, paging, percpu, power, time, tlb};
 
 /// The hardware's number of a CPU, in MPIDR_EL1.
 pub const AFFINITY: u64 = 0xff_00ff_ffff;
@@ -56,6 +56,10 @@ pub extern "C" fn begin(number: u32) -> ! {
     paging::load_no_space();
     // The boot tables map user addresses, too, and as global.
     tlb::flush_everything();
+    if !asid::fit() {
+        // It counts as a CPU that does not start.
+        power::halt();
+    }
     gic::enable(number);
     STARTED.fetch_add(1, Ordering::AcqRel);
     crate::sched::idle::begin()

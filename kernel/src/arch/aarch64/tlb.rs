@@ -10,8 +10,8 @@ use super::asid;
 
 /// The largest number of pages that a CPU flushes one by one for itself; beyond it everything is flushed.
 pub const MAX_SINGLE: u64 = 33;
-/// The same for a broadcast. Linux's number (its `MAX_DVM_OPS`).
-const MAX_BROADCAST: u64 = 512;
+/// The same for a broadcast: fewer than a table has, as on Linux (its `MAX_DVM_OPS`).
+const MAX_BROADCAST: u64 = 511;
 
 /// Whether the hardware flushes other CPUs.
 static BROADCASTS: AtomicBool = AtomicBool::new(true);
