@@ -2,6 +2,7 @@
 //! of flushing and of marking entries. `./x test aarch64` builds the kernel and runs these tests.
 
 use faultless_tests::boot::{Machine, VERIFIED, archive, assert_prints_as_on_linux_6_12, compile};
+use faultless_tests::programs::root;
 
 #[test]
 #[ignore = "boots the kernel: ./x test aarch64"]
@@ -28,6 +29,31 @@ fn addresses_with_tags_and_flags_of_others() {
 fn single_steps() {
     for cpus in [1, 2] {
         assert_prints_as_on_linux_6_12("aarch64/steps", Machine::with_cpus(cpus));
+    }
+}
+
+/// As on Linux with the same CPU: whether it refuses loads there (FEAT_PAN3; QEMU 7.2 has none, QEMU 10 has it) is in the
+/// program's third line.
+#[test]
+#[ignore = "boots the kernel: ./x test aarch64"]
+fn memory_that_may_only_be_executed() {
+    let program = compile("aarch64/execute_only");
+    for cpus in [1, 2] {
+        let ended = Machine::with_cpus(cpus).run(&program, &[]);
+        let refuses = ended
+            .stdout
+            .lines()
+            .nth(2)
+            .is_some_and(|line| line.starts_with("load: signal"));
+        let name = if refuses {
+            "execute_only_pan3"
+        } else {
+            "execute_only"
+        };
+        let record = root().join(format!("tests/programs/aarch64/{name}.linux-6.12"));
+        let linux = std::fs::read_to_string(record).expect("a recorded output");
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        assert_eq!(ended.stdout, linux);
     }
 }
 

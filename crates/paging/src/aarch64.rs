@@ -1,5 +1,7 @@
 //! The page-table entry format of AArch64.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use crate::format::{EntryFormat, Flag, Format, SwapBits};
 
 /// AArch64, stage 1 of EL1&0, 4 KiB granule, four levels, EL0 pages (Arm Architecture Reference Manual, D8.3).
@@ -20,14 +22,27 @@ use crate::format::{EntryFormat, Flag, Format, SwapBits};
 /// A port keeps `TCR_EL1.HPD0` 0, because a fork freezes tables by APTable, and memory attributes 0 write-back, 1 device
 /// (nGnRE). It drops its own translation of a page, and of the tables above it (`TLBI VAE1`), at each permission fault,
 /// before the program goes on: unlike on x86-64 it stays in the TLB, and the core raises entries without a flush.
+///
+/// Execute-only memory is a choice of the port ([`AArch64::choose_execute_only`]).
 #[derive(Clone, Copy, Debug)]
 pub struct AArch64;
+
+/// Whether pages that may only be executed cannot be loaded by EL0.
+static EXECUTE_ONLY: AtomicBool = AtomicBool::new(false);
+
+impl AArch64 {
+    /// Chooses, before there are entries, whether memory that a mapping allows only to execute is refused to loads. Linux
+    /// does so where the kernel's own loads are refused, too, although EL0 may not load (`FEAT_PAN3`, `SCTLR_EL1.EPAN`).
+    pub fn choose_execute_only(refuses: bool) {
+        EXECUTE_ONLY.store(refuses, Ordering::Relaxed);
+    }
+}
 
 impl EntryFormat for AArch64 {
     const FORMAT: Format = Format {
         present: 1 << 0,
-        // Valid, page, EL0, inner shareable, not global, never executed by EL1; memory attributes 0.
-        leaf: (1 << 0) | (1 << 1) | (1 << 6) | (0b11 << 8) | (1 << 11) | (1 << 53),
+        // Valid, page, inner shareable, not global, never executed by EL1; memory attributes 0.
+        leaf: (1 << 0) | (1 << 1) | (0b11 << 8) | (1 << 11) | (1 << 53),
         table: (1 << 0) | (1 << 1),
         write: Flag {
             yes: 1 << 51,
@@ -42,7 +57,9 @@ impl EntryFormat for AArch64 {
             yes: 0,
             no: 1 << 54,
         },
-        execute_only: 0,
+        // AP[1]: EL0 may load.
+        execute_only: Flag { yes: 0, no: 1 << 6 },
+        execute_only_chosen: Some(&EXECUTE_ONLY),
         accessed: 1 << 10,
         dirty: 1 << 63,
         clean: 1 << 7,
@@ -80,8 +97,12 @@ impl EntryFormat for MarkedAArch64 {
         owner: 0xf << 58,
         // Bits of memory attributes and PXN, which matter to hardware alone.
         reports_writes: 1 << 3,
-        leaf: AArch64::FORMAT.leaf & !(1 << 53),
-        execute_only: 1 << 53,
+        leaf: AArch64::FORMAT.leaf & !(1 << 53) | 1 << 6,
+        execute_only: Flag {
+            yes: 1 << 53,
+            no: 0,
+        },
+        execute_only_chosen: None,
         ..AArch64::FORMAT
     };
 }
@@ -119,6 +140,35 @@ mod tests {
             }
             _ => None,
         }
+    }
+
+    /// One test, because the choice is the process's.
+    #[test]
+    fn execute_only_is_a_choice() {
+        const USER: u64 = 1 << 6;
+        let only = Protection {
+            read: false,
+            write: false,
+            execute: true,
+        };
+        let chosen = [false, true].map(|refuses| {
+            AArch64::choose_execute_only(refuses);
+            let leaf = FORMAT.leaf_of(FRAME, false, only, false);
+            let changed =
+                FORMAT.with_protection(FORMAT.leaf_of(FRAME, true, RW, true), only, false);
+            for value in [leaf, changed] {
+                assert_eq!(value & USER == 0, refuses);
+                assert_eq!(FORMAT.is_execute_only(value), refuses);
+                assert!(FORMAT.is_executable(value) && !FORMAT.is_writable(value));
+                let again = FORMAT.with_protection(value, RW, true);
+                assert!(again & USER != 0 && !FORMAT.is_execute_only(again));
+            }
+            // All other mappings can be read.
+            assert!(FORMAT.leaf_of(FRAME, true, RW, true) & USER != 0);
+            FORMAT.expresses_execute_only()
+        });
+        AArch64::choose_execute_only(false);
+        assert_eq!(chosen, [false, true]);
     }
 
     #[test]

@@ -30,6 +30,8 @@
 //!
 //! [`crate::holders`] explains `owner`.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use crate::address::{Frame, PAGE_SIZE};
 use crate::protection::Access;
 use crate::protection::Protection;
@@ -73,8 +75,10 @@ pub struct Format {
     pub table_write: Flag,
     /// Instruction fetches are allowed.
     pub execute: Flag,
-    /// Bits of an execute-only leaf, on a machine that can express it; other machines ignore them.
-    pub execute_only: u64,
+    /// A leaf allows only instruction fetches. On a machine that cannot express it, it has no bits, or they are ignored.
+    pub execute_only: Flag,
+    /// The port's choice, at boot, whether leaves say so; `None`: they do.
+    pub execute_only_chosen: Option<&'static AtomicBool>,
     /// Set by hardware when the entry is used.
     pub accessed: u64,
     /// The page was written. Set by hardware, unless the format has `clean`: then only by software.
@@ -159,7 +163,7 @@ impl Format {
             self.address,
             self.device,
             self.owner,
-            self.execute_only,
+            self.execute_only.mask(),
             self.execute.no,
             self.reports_writes,
             self.dirty,
@@ -207,6 +211,7 @@ impl Format {
             | self.accessed
             | self.write.bits(write)
             | self.execute.bits(execute)
+            | self.execute_only.bits(false)
             | if dirty { self.dirty } else { 0 }
             | if write && dirty { 0 } else { self.clean }
             | if write { self.soft_dirty } else { 0 }
@@ -215,7 +220,8 @@ impl Format {
     /// Returns the entry of a page in a mapping with this protection. `write`: the entry allows stores now.
     #[inline]
     pub fn leaf_of(&self, frame: Frame, write: bool, protection: Protection, dirty: bool) -> u64 {
-        self.leaf(frame, write, protection.execute, dirty) | self.key(protection)
+        let leaf = self.leaf(frame, write, protection.execute, dirty);
+        leaf & !self.execute_only.mask() | self.data(protection)
     }
 
     /// Returns the entry of a device's page.
@@ -240,19 +246,24 @@ impl Format {
         value & self.device != 0
     }
 
+    /// The bits of a leaf that say whether it allows loads.
     #[inline]
-    fn key(&self, protection: Protection) -> u64 {
-        if protection.is_execute_only() {
-            self.execute_only
-        } else {
-            0
-        }
+    fn data(&self, protection: Protection) -> u64 {
+        let is_refused = protection.is_execute_only() && self.expresses_execute_only();
+        self.execute_only.bits(is_refused)
+    }
+
+    /// Whether leaves say that only instruction fetches are allowed.
+    pub fn expresses_execute_only(&self) -> bool {
+        // Relaxed: chosen before there are entries.
+        let is_chosen = |chosen: &AtomicBool| chosen.load(Ordering::Relaxed);
+        self.execute_only.mask() != 0 && self.execute_only_chosen.is_none_or(is_chosen)
     }
 
     /// Whether a present entry allows only instruction fetches.
     #[inline]
     pub const fn is_execute_only(&self, value: u64) -> bool {
-        value & self.execute_only != 0
+        self.execute_only.mask() != 0 && self.execute_only.holds(value)
     }
 
     /// Returns an entry that leads to the table in `frame`.
@@ -475,7 +486,7 @@ impl Format {
         } else {
             let may_write = value & (self.soft_dirty | self.reports_writes) == self.soft_dirty;
             let write = write && protection.write && may_write;
-            let execute = self.execute.bits(protection.execute) | self.key(protection);
+            let execute = self.execute.bits(protection.execute) | self.data(protection);
             self.with_clean(kept | self.leaf | self.write.bits(write) | execute)
         }
     }

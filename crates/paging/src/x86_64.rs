@@ -20,7 +20,11 @@ impl EntryFormat for X86_64 {
             no: 1 << 63,
         },
         // Protection key 1.
-        execute_only: 1 << 59,
+        execute_only: Flag {
+            yes: 1 << 59,
+            no: 0,
+        },
+        execute_only_chosen: None,
         accessed: 1 << 5,
         dirty: 1 << 6,
         clean: 0,

@@ -117,7 +117,8 @@ pub struct Npt;
 impl EntryFormat for Npt {
     const FORMAT: Format = Format {
         // Protection keys do not apply.
-        execute_only: 0,
+        execute_only: Flag { yes: 0, no: 0 },
+        execute_only_chosen: None,
         ..X86_64::FORMAT
     };
 }
@@ -142,7 +143,8 @@ impl EntryFormat for Ept {
         write: Flag { yes: 1 << 1, no: 0 },
         table_write: Flag { yes: 1 << 1, no: 0 },
         execute: Flag { yes: 1 << 2, no: 0 },
-        execute_only: 0,
+        execute_only: Flag { yes: 0, no: 0 },
+        execute_only_chosen: None,
         accessed: 1 << 8,
         dirty: 1 << 9,
         clean: 0,
@@ -194,7 +196,8 @@ impl EntryFormat for Stage2 {
             yes: 0,
             no: 1 << 54,
         },
-        execute_only: 0,
+        execute_only: Flag { yes: 0, no: 0 },
+        execute_only_chosen: None,
         accessed: 1 << 10,
         dirty: 1 << 51,
         clean: 0,

@@ -108,6 +108,8 @@ impl Machine for Kernel {
         protection_keys::refuse(protection_keys::EXECUTE_ONLY, access)
     }
 
+    const EXECUTE_ONLY_BY_KEY: bool = protection_keys::MAY_BE_USED;
+
     #[inline]
     fn cpu(&self) -> Cpu {
         Cpu(percpu::cpu_number())

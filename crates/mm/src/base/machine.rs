@@ -41,11 +41,16 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
 
     /// Whether the CPU refuses a load or a store now, by a program in user mode, where only instruction
     /// fetches are allowed. The entries there have
-    /// [`Format::execute_only`](faultless_paging::Format::execute_only). Such faults end with
-    /// [`crate::SegvCode::KeyErr`]. A machine that cannot express that lets loads through.
+    /// [`Format::execute_only`](faultless_paging::Format::execute_only). A machine that cannot express that lets loads
+    /// through.
     fn refuses_data(&self, _access: Access) -> bool {
         false
     }
+
+    /// Whether a protection key refuses them, as on x86-64, and not the entry itself, as on AArch64. Such a fault ends with
+    /// [`crate::SegvCode::KeyErr`], else with [`crate::SegvCode::AccErr`]. As on Linux, a key also keeps pages from being
+    /// populated.
+    const EXECUTE_ONLY_BY_KEY: bool = true;
 
     /// Whether the entry of a huge page has to be flushed as not present before a table takes its place. A CPU that may hold
     /// both at once says no (AArch64: `FEAT_BBM` level 2), and spares each split a flush.

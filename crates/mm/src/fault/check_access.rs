@@ -30,7 +30,10 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     fn check_access_slow(&self, protection: Protection, access: Access) -> Option<SegvCode> {
         if protection.is_execute_only() && self.machine().refuses_data(access) {
-            Some(SegvCode::KeyErr)
+            match M::EXECUTE_ONLY_BY_KEY {
+                true => Some(SegvCode::KeyErr),
+                false => Some(SegvCode::AccErr),
+            }
         } else if protection.allows(access) {
             None
         } else {

@@ -121,6 +121,9 @@ impl<M: Machine> AddressSpace<M> {
         let access = match attributes.protection {
             protection if protection.is_none() => return Err(Errno::EFAULT),
             protection if protection.write && !attributes.flags.shared => Access::Write,
+            protection if protection.is_execute_only() && !M::EXECUTE_ONLY_BY_KEY => {
+                Access::Execute
+            }
             _ => Access::Read,
         };
         let mut page = pages.start;

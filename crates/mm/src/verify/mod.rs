@@ -328,6 +328,6 @@ fn exceeds(value: u64, mapping: &Mapping, format: faultless_paging::Format) -> b
             || (format.is_writable(value) && !protection.write)
             || (format.is_executable(value) && !protection.execute)
             // Where entries cannot say that text may not be read, it may be.
-            || (format.execute_only != 0
+            || (format.expresses_execute_only()
                 && format.is_execute_only(value) != protection.is_execute_only()))
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bitflags::bitflags;
 
-use super::paging::{TCR_HA, TCR_HD};
+use super::paging::{Entries, TCR_HA, TCR_HD};
 use super::start_info::Choices;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 
@@ -22,8 +22,13 @@ bitflags! {
         const DIRTY = 1 << 3;
         /// Random numbers.
         const RNDR = 1 << 4;
+        /// PAN holds for memory that user mode may only execute, too (EPAN; Armv8.7): there is such memory.
+        const EXECUTE_ONLY = 1 << 5;
     }
 }
+
+/// SCTLR_EL1: PAN holds for execute-only memory of user mode, too.
+const SCTLR_EPAN: u64 = 1 << 57;
 
 static FEATURES: AtomicU32 = AtomicU32::new(0);
 static CAPABILITIES: AtomicU64 = AtomicU64::new(0);
@@ -58,6 +63,8 @@ pub fn detect(choices: Choices) -> Features {
     let mut found = Features::empty();
     found.set(Features::ATOMICS, field(isar0, 20) >= 2);
     found.set(Features::PAN, field(mmfr1, 20) >= 1);
+    found.set(Features::EXECUTE_ONLY, field(mmfr1, 20) >= 3);
+    Entries::choose_execute_only(found.contains(Features::EXECUTE_ONLY));
     let marks = match choices.software_marks {
         true => 0,
         false => field(mmfr1, 0),
@@ -124,12 +131,17 @@ pub fn enable() {
     if features().contains(Features::DIRTY) {
         control |= TCR_HD;
     }
+    let mut system = read_sysreg!("sctlr_el1");
+    if features().contains(Features::EXECUTE_ONLY) {
+        system |= SCTLR_EPAN;
+    }
     let has_counters = !matches!(field(read_sysreg!("id_aa64dfr0_el1"), 8), 0 | 15);
     let has_activity = field(read_sysreg!("id_aa64pfr0_el1"), 44) != 0;
     // SAFETY: These bits change how accesses are recorded in entries, and what user mode may read: the virtual
     // counter, floating-point and vector registers.
     unsafe {
         write_sysreg!("tcr_el1", control);
+        write_sysreg!("sctlr_el1", system);
         write_sysreg!("cpacr_el1", 0b11u64 << 20);
         write_sysreg!("cntkctl_el1", 1u64 << 1);
         // No debug communication channel for user mode; the OS lock, which forbids steps, is off.

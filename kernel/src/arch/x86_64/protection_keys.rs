@@ -16,6 +16,9 @@ pub const INITIAL: u32 = 0x5555_5554;
 /// The key of execute-only memory ([`faultless_mm::Format::execute_only`]).
 pub const EXECUTE_ONLY: u32 = 1;
 
+/// Whether CPUs of this architecture may have protection keys.
+pub const MAY_BE_USED: bool = true;
+
 /// Whether the CPU has protection keys.
 pub fn are_used() -> bool {
     features().contains(Features::KEYS)
