@@ -32,7 +32,7 @@ pub const STRESSORS: [&str; 17] = [
 
 /// Its folder for AArch64.
 fn foreign() -> PathBuf {
-    root().join(".faultless/debian-aarch64")
+    root().join(".faultless/debian-aarch64/stress-ng")
 }
 
 /// Whether it is installed; if not, prints a line about what is left out.

@@ -93,25 +93,29 @@ impl Archive {
         }
     }
 
-    /// Fetches packages and what they depend on, as if nothing was installed, and unpacks all of them into `root`, which
+    /// Fetches a package and what it depends on, as if nothing was installed, and unpacks all of them into `root`, which
     /// is created.
     pub fn unpack_with_dependencies(
         &self,
         layout: &Layout,
-        packages: &[&str],
+        package: &str,
         root: &Path,
     ) -> Result<(), Refusal> {
         let nothing = self.folder.join("status");
         fs::write(&nothing, "").map_err(|error| cannot_write(&nothing, &error))?;
         fs::create_dir_all(root).map_err(|error| cannot_write(root, &error))?;
+        // What was fetched for another one is none of this one's.
+        let mut clean = self.tool("apt-get");
+        clean.args(["--quiet", "clean"]);
+        self.run("cleaning", &mut clean, layout)?;
         let mut fetch = self.tool("apt-get");
         fetch
             .arg("-o")
             .arg(format!("Dir::State::Status={}", nothing.display()))
             .args(["--quiet", "--yes", "--download-only"])
             .args(["--no-install-recommends", "install"])
-            .args(packages);
-        let what = format!("fetching {} and its libraries", packages.join(", "));
+            .arg(package);
+        let what = format!("fetching {package} and its libraries");
         self.run(&what, &mut fetch, layout)?;
         let cache = self.folder.join("cache/archives");
         let files = fs::read_dir(&cache).map_err(|error| cannot_write(&cache, &error))?;

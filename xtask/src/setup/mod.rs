@@ -23,6 +23,9 @@ use crate::layout::Layout;
 use crate::refusal::Refusal;
 use bare_metal::BareMetal;
 
+/// The package of a Java machine without windows.
+const JAVA: &str = "openjdk-17-jre-headless";
+
 const TEXT: &str = "\
 Install and build everything that the other commands need.
 
@@ -69,6 +72,8 @@ pub enum Need {
     Sqlite,
     /// Debian's `stress-ng`.
     StressNg(Arch),
+    /// Debian's OpenJDK for AArch64.
+    Java,
     /// What builds Linux's own tests.
     LinuxTests,
     /// `cargo fmt` and `cargo clippy`.
@@ -122,7 +127,8 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
         match need {
             Need::BareMetal(arch) => BareMetal::choose(*arch)?.check()?,
             Need::Musl(Arch::AArch64) => musl::provide(layout)?,
-            Need::StressNg(Arch::AArch64) => foreign::provide(layout)?,
+            Need::StressNg(Arch::AArch64) => foreign::provide(layout, "stress-ng")?,
+            Need::Java => foreign::provide(layout, JAVA)?,
             Need::Static(arch) | Need::Target(arch) => rustup::provide(layout, *arch)?,
             _ => {}
         }
@@ -167,8 +173,8 @@ impl Need {
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),
             Need::StressNg(Arch::X86_64) => Ok(package(find::program("stress-ng"), "stress-ng")),
-            // It is not installed.
-            Need::StressNg(Arch::AArch64) => Ok(Vec::new()),
+            // They are not installed.
+            Need::StressNg(Arch::AArch64) | Need::Java => Ok(Vec::new()),
             Need::LinuxTests => Ok(linux_tests_tools()),
             Need::Lints => lints(),
         }

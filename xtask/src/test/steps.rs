@@ -422,6 +422,28 @@ pub const STEPS: &[Step] = &[
         ),
     },
     Step {
+        name: "aarch64-java",
+        about: "Debian's OpenJDK for AArch64, which touches its heap at the start (fetched; with --full or by name)",
+        sources: ALL,
+        needs: &[
+            Need::Qemu(AArch64),
+            Need::Musl(X86_64),
+            Need::Musl(AArch64),
+            Need::BareMetal(AArch64),
+            Need::Java,
+        ],
+        run: Run::BootedLong(
+            AArch64,
+            &[
+                "test",
+                "--package=faultless-cli",
+                "--test=aarch64_java",
+                "--",
+                "--ignored",
+            ],
+        ),
+    },
+    Step {
         name: "aarch64-stress-ng",
         about: "the same for AArch64 (fetched, not installed; with --full or by name)",
         sources: ALL,
