@@ -69,7 +69,7 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
 
         let place = self.place(page, &section)?;
         if place.is_huge {
-            return self.map_by_parts(slot, fault, &place);
+            return self.map_by_parts((slot, slots.frame), fault, &place);
         }
         let Place {
             entry, value, link, ..

@@ -9,6 +9,7 @@
 use faultless_mm::HostEntry;
 use faultless_paging::{Access, Page, Pages};
 use faultless_sync::reclaim::Section;
+use faultless_sync::{Mutant, mutant};
 
 use crate::fault::map::Mapping;
 use crate::fault::{GuestFault, GuestOutcome, Repair};
@@ -66,12 +67,15 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
     }
 
     /// Resolves a fault on a page around which the guest's entry shows a huge page, though its own entry is to be small: by that entry
-    /// if it is enough. If not, it is split, and the fault tries again.
+    /// if it is enough. If not, it is split, and the fault tries again. `slots` is the snapshot that has the slot.
+    ///
+    /// An entry of a slot that moves by a part of itself is not split: its parts are not this slot's, and the move, which zaps the entry,
+    /// would not find them in its own reverse map.
     #[cold]
     #[inline(never)]
     pub(crate) fn map_by_parts(
         &self,
-        slot: &SlotBody,
+        (slot, slots): (&SlotBody, u64),
         fault: &GuestFault<'_>,
         place: &Place<'_>,
     ) -> Result<GuestOutcome, Again> {
@@ -82,6 +86,9 @@ impl<M: GuestMachine, S: HostSpace<M>> Guest<M, S> {
             return self.restore((place.entry, place.value), fault.access);
         }
         let spot = Spot::new(place.entry, span_of(Page::containing(fault.address).0));
+        if !self.has_slots(slots, spot.pages()) && !mutant(Mutant::SlotsNotValidated) {
+            return Err(Again::Busy);
+        }
         self.split(slot, spot, |value| value)?;
         Err(Again::Busy)
     }

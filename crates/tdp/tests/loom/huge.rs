@@ -373,3 +373,50 @@ fn stores_are_in_rings() {
 fn broken_huge_made_writable() {
     with_flaw(Mutant::HugeMadeWritable, in_rings);
 }
+
+/// CPU 1 stores to a page that a huge entry shows, while CPU 0 moves the slot by a part of itself. The entry is the old place's: it
+/// goes as a whole.
+fn moved_beside_a_store(tdp_mmu: bool) {
+    explore(Some(2), move || {
+        let world = host();
+        let options = Options {
+            tdp_mmu,
+            eager_page_split: false,
+            ..Options::default()
+        };
+        let guest = guest_with(&world, options);
+        set_slot(&guest, SlotFlags::empty());
+        Vcpu::new(&guest, 1).load(2).unwrap();
+        set_slot(&guest, LOGS);
+        assert_eq!(guest.count_pages()[1], 1);
+        let runner = {
+            let guest = guest.clone();
+            world.run(1, move |_| Vcpu::new(&guest, 1).store(2, 9))
+        };
+        world.space().memory().machine().step();
+        set(&guest, 0, [1, 2, 0], LOGS);
+        assert_eq!(runner.join().unwrap(), Some(()));
+        verify(&guest);
+        for page in 0..2 {
+            let now = world.cpu().load(page * PAGE).ok();
+            assert_eq!(
+                Vcpu::new(&guest, 1).load(1 + page),
+                now,
+                "the guest sees something else"
+            );
+        }
+        finish(guest, world);
+    });
+}
+
+#[test]
+fn moved_by_a_part_of_itself() {
+    moved_beside_a_store(true);
+    moved_beside_a_store(false);
+}
+
+#[test]
+#[should_panic]
+fn broken_split_of_a_slot_that_leaves() {
+    with_flaw(Mutant::SlotsNotValidated, || moved_beside_a_store(false));
+}
