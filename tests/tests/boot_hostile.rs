@@ -197,7 +197,7 @@ fn bad_run_files_are_refused() {
 #[ignore = "boots the kernel: ./x test boot"]
 fn an_archive_that_fills_memory_is_refused() {
     // A larger archive does not fit at all, and a slightly larger one overwrites the kernel: QEMU's own limits.
-    let large = vec![0; 52 << 19];
+    let large = vec![0; 103 << 18];
     let files = [
         (".faultless/run", &b"exec=/bin/test\0"[..]),
         ("bin/test", &PROGRAM[..]),
