@@ -57,13 +57,27 @@ fn memory_that_may_only_be_executed() {
     }
 }
 
+/// Runs a test program, which ends with 0 if all is well, with these words on the kernel's command line.
+fn assert_runs_by(words: &str, cpus: u32, name: &str, arguments: &[&str]) {
+    let program = compile(name);
+    let all = [&[name], arguments].concat();
+    let all: String = all.iter().map(|one| format!("argv={one}\0")).collect();
+    let run = format!("exec=/bin/test\0{all}{VERIFIED}");
+    let files: [(&str, &[u8]); 2] = [("bin/test", &program), (".faultless/run", run.as_bytes())];
+    let machine = Machine::with_cpus(cpus);
+    let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
+    assert_eq!(
+        (ended.exit, &ended.error),
+        (Some(0), &None),
+        "{words}: {ended:?}"
+    );
+    ended.assert_verified();
+}
+
 /// Nothing is stale, whatever flushes and marks.
 #[test]
 #[ignore = "boots the kernel: ./x test aarch64"]
 fn other_ways_to_flush_and_to_mark() {
-    let program = compile("stale");
-    let run = format!("exec=/bin/stale\0argv=stale\0argv=3\0argv=3\0argv=2\0{VERIFIED}");
-    let files: [(&str, &[u8]); 2] = [("bin/stale", &program), (".faultless/run", run.as_bytes())];
     for words in [
         "flush=interrupts",
         "marks=software",
@@ -71,14 +85,7 @@ fn other_ways_to_flush_and_to_mark() {
         "asids=1",
         "asids=3 flush=interrupts",
     ] {
-        let machine = Machine::with_cpus(2);
-        let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
-        assert_eq!(
-            (ended.exit, &ended.error),
-            (Some(0), &None),
-            "{words}: {ended:?}"
-        );
-        ended.assert_verified();
+        assert_runs_by(words, 2, "stale", &["3", "3", "2"]);
     }
 }
 
@@ -87,23 +94,13 @@ fn other_ways_to_flush_and_to_mark() {
 #[test]
 #[ignore = "boots the kernel: ./x test aarch64"]
 fn spaces_that_share_an_identifier() {
-    let program = compile("spaces");
-    let run = format!("exec=/bin/spaces\0argv=spaces\0{VERIFIED}");
-    let files: [(&str, &[u8]); 2] = [("bin/spaces", &program), (".faultless/run", run.as_bytes())];
     for (cpus, words) in [
         (1, "asids=1"),
         (2, "asids=1"),
         (2, "asids=2"),
         (2, "asids=65535"),
     ] {
-        let machine = Machine::with_cpus(cpus);
-        let ended = machine.boot_with(&archive(&files), &[], &["-append", words]);
-        assert_eq!(
-            (ended.exit, &ended.error),
-            (Some(0), &None),
-            "{words}: {ended:?}"
-        );
-        ended.assert_verified();
+        assert_runs_by(words, cpus, "spaces", &[]);
     }
 }
 
