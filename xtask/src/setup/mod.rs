@@ -11,7 +11,7 @@ mod foreign;
 pub mod linux;
 pub mod linux_tests;
 mod musl;
-mod rustup;
+pub mod rustup;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -58,8 +58,6 @@ pub enum Need {
     Musl(Arch),
     /// The C compiler with glibc for another architecture than the host's.
     CrossGlibc,
-    /// Rust's libraries for Linux on an architecture.
-    Target(Arch),
     /// The emulator of single programs for AArch64.
     QemuUser,
     /// A Rust toolchain that builds static programs, the C library and a linker.
@@ -129,7 +127,7 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
             Need::Musl(Arch::AArch64) => musl::provide(layout)?,
             Need::StressNg(Arch::AArch64) => foreign::provide(layout, "stress-ng")?,
             Need::Java => foreign::provide(layout, JAVA)?,
-            Need::Static(arch) | Need::Target(arch) => rustup::provide(layout, *arch)?,
+            Need::Static(arch) => rustup::provide(layout, *arch)?,
             _ => {}
         }
     }
@@ -161,8 +159,6 @@ impl Need {
                 "libc6-dev-arm64-cross",
             )),
             Need::QemuUser => Ok(package(find::program("qemu-aarch64"), "qemu-user")),
-            // Not Debian's packages.
-            Need::Target(_) => Ok(Vec::new()),
             // The host's own are what cargo needs for anything.
             Need::Static(Arch::X86_64) => Ok(Vec::new()),
             Need::Static(Arch::AArch64) => {

@@ -53,7 +53,12 @@ impl Step {
     pub fn is_for_full(&self) -> bool {
         matches!(
             self.run,
-            Run::BootedLong(..) | Run::LinuxTests(..) | Run::Compared(_) | Run::OnAArch64(..)
+            Run::BootedLong(..)
+                | Run::LinuxTests(..)
+                | Run::Compared(_)
+                | Run::OnAArch64(..)
+                // Needs what rustup downloads, which not every machine can.
+                | Run::Differential(AArch64, _)
         )
     }
 }
@@ -165,7 +170,7 @@ pub const STEPS: &[Step] = &[
         name: "clippy-kernel-aarch64",
         about: "the same for AArch64",
         sources: ALL,
-        needs: &[Need::Lints, Need::Target(AArch64)],
+        needs: &[Need::Lints, Need::BareMetal(AArch64)],
         run: Run::KernelClippy(AArch64),
     },
     Step {
@@ -568,7 +573,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "differential-aarch64",
-        about: "the same on AArch64: Debian's Linux 6.12 (fetched), our kernel",
+        about: "the same on AArch64: Debian's Linux 6.12 (fetched), our kernel (with --full or by name)",
         sources: ALL,
         needs: &[
             Need::Qemu(AArch64),

@@ -44,7 +44,7 @@ pub unsafe fn load(address: u64) -> (u64, [u64; 3]) {
 /// Stores a word; returns the signal.
 ///
 /// # Safety
-/// The handler is installed, and the word is nobody else's.
+/// The handler is installed, and nothing else uses the word.
 pub unsafe fn store(address: u64, value: u64) -> [u64; 3] {
     let (number, code, at): (u64, u64, u64);
     // SAFETY: the caller's promise; an access that faults ends in the handler.
